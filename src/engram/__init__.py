@@ -1,0 +1,46 @@
+"""engram: every neural network of a full course, to run, to read and to look inside.
+
+The names below are imported when they are first used, so that `import engram` is quick.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "CNN": "engram.models.cnn",
+    "EngramError": "engram.core.errors",
+    "HodgkinHuxley": "engram.neurons.hodgkin_huxley",
+    "MLP": "engram.models.mlp",
+    "RBM": "engram.models.rbm",
+    "ResNet": "engram.models.resnet",
+    "catalogue": "engram.core.registry",
+    "load": "engram.recipes",
+    "run": "engram.recipes",
+    "tap": "engram.core.tap",
+    "watch": "engram.core.tap",
+}
+
+__all__ = ["__version__", *_HOME]  # noqa: PLE0604
+
+if TYPE_CHECKING:
+    from engram.core.errors import EngramError
+    from engram.core.registry import catalogue
+    from engram.core.tap import tap, watch
+    from engram.models.cnn import CNN
+    from engram.models.mlp import MLP
+    from engram.models.rbm import RBM
+    from engram.models.resnet import ResNet
+    from engram.neurons.hodgkin_huxley import HodgkinHuxley
+    from engram.recipes import load, run
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'engram' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,415 @@
+"""The command line: one function per verb. Flags and help come from the signatures and from the recipes' fields.
+
+torch is imported inside the verbs, so that `engram --help` answers at once. An error is one sentence and exit code 2.
+"""
+
+import contextlib
+import io
+import json as jsonlib
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from engram import __version__
+from engram.core.errors import EngramError, nearest, unknown
+
+if TYPE_CHECKING:
+    from engram.training.run import Run
+
+INTERRUPTED = 130  # the exit code of a program ended by Ctrl-C
+
+
+def main() -> None:
+    """Entry point of the command `engram`."""
+    sys.exit(answer(sys.argv[1:]))
+
+
+def answer(words: Sequence[str]) -> int:
+    """Carry out a command line and return its exit code."""
+    try:
+        if not words or words[0] in ("-h", "--help", "help"):
+            return overview()
+        if words[0] in ("-V", "--version"):
+            print(f"engram {__version__}")
+            return 0
+        verb, *rest = words
+        if verb not in VERBS:
+            raise unknown("verb", verb, VERBS)
+        return VERBS[verb](rest) or 0
+    except EngramError as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"[red]engram:[/red] {escape(str(error))}")
+        return 2
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def overview() -> int:
+    """What `engram --help` shows."""
+    console = Console(highlight=False)
+    console.print(f"[bold]engram[/bold] {__version__} · neural networks to run, to read and to look inside\n")
+    table = Table(box=None, show_header=False, padding=(0, 2))
+    for name, verb in VERBS.items():
+        table.add_row(f"[cyan]engram {name}[/cyan]", escape((verb.__doc__ or "").splitlines()[0]))
+    console.print(table)
+    console.print("\nBegin with `engram list`, then `engram run cnn`. Every verb explains itself: `engram run --help`.")
+    return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownOptions:
+    """What is shown of a run."""
+
+    quiet: bool = False
+    """show no progress"""
+    json: bool = False
+    """print the final metrics as JSON"""
+    tensorboard: bool = False
+    """write metrics for TensorBoard too, into the run folder"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(ShownOptions):
+    """Where a run goes and what is shown of it."""
+
+    out: Path | None = None
+    """run folder; runs/NAME-1, runs/NAME-2 … if not given"""
+    resume: bool = False
+    """go on if the folder already holds a run, instead of refusing"""
+
+
+# ---------------------------------------------------------------------- verbs
+
+
+def list_(words: list[str]) -> None:
+    """Every recipe: name, title, part of the course, data."""
+
+    def arguments(json: bool = False) -> bool:
+        """Every recipe there is.
+
+        Args:
+            json: print JSON instead of a table
+        """
+        return json
+
+    json = parse(arguments, words, "engram list")
+    from engram.core.registry import catalogue
+
+    show(
+        [
+            {"name": name, "title": cls.title, "kind": cls.kind, "data": cls().data, "notes": cls.notes}
+            for name, cls in catalogue().items()
+        ],
+        json,
+    )
+
+
+def run(words: list[str]) -> int | None:
+    """Run a recipe: engram run NAME [flags], or go on with a run: engram run --resume DIR."""
+    if words and words[0] == "--resume":
+        return resume(words)
+    if not words or words[0].startswith("-"):
+        list_([])
+        Console(highlight=False).print(
+            "\n`engram run NAME` trains it, `engram run NAME --help` explains its flags, "
+            "`engram run --resume DIR` goes on with a run."
+        )
+        return 0 if words and words[0] in ("-h", "--help") else 2
+    from engram.core.registry import find
+    from engram.recipes import next_folder
+    from engram.training.run import Run
+
+    recipe, options = parse_run(find(words[0]), words[1:])
+    out = options.out or next_folder(recipe.name)
+    if options.resume and (out / "recipe.json").exists():
+        return go(Run.resume(out), options)
+    return go(Run.start(recipe, out), options)
+
+
+def resume(words: list[str]) -> int:
+    """Go on with a run."""
+
+    def arguments(
+        resume: Path, steps: int | None = None, minutes: float | None = None, run: ShownOptions = ShownOptions()
+    ) -> tuple[Path, dict[str, Any], ShownOptions]:
+        """Go on with a run from its newest checkpoint.
+
+        Args:
+            resume: the run folder
+            steps: a new number of steps in all
+            minutes: a new limit of time in all
+        """
+        changes = {"steps": steps, "minutes": minutes}
+        return resume, {name: value for name, value in changes.items() if value is not None}, run
+
+    path, changes, options = parse(arguments, words, "engram run")
+    from engram.training.run import Run
+
+    return go(Run.resume(path, **changes), options)
+
+
+def go(running: "Run", options: ShownOptions) -> int:
+    """Train to the end, and say where everything is."""
+    from engram.figures.report import headline
+    from engram.recipes import carry_on
+    from engram.training.loop import Interrupted
+    from engram.training.progress import Progress
+
+    console, folder = Console(highlight=False, soft_wrap=True), running.folder.path
+    progress = Progress(options.quiet, folder / "tensorboard" if options.tensorboard else None)
+    if running.finished:
+        raise EngramError(f"{folder} is finished: add --steps or --minutes to go on with it.")
+    try:
+        carry_on(running, progress)
+    except Interrupted:
+        console.print(f"Saved at step {running.step}. Go on with: [cyan]engram run --resume {folder}[/cyan]")
+        return INTERRUPTED
+    if options.json:
+        last: dict[str, Any] = {}
+        for line in running.folder.metrics():
+            last.update(line)
+        print(jsonlib.dumps({"run": str(folder), **last}))
+        return 0
+    values = "  ".join(f"{name} [bold]{value}[/bold]" for name, value in headline(running.folder.metrics()).items())
+    console.print(f"{running.recipe.title}: {values}\n[cyan]{folder / 'report.html'}[/cyan]")
+    return 0
+
+
+def sample(words: list[str]) -> None:
+    """Let the model of a run make something: pictures, predictions, spike trains."""
+    from tyro.conf import Positional
+
+    def arguments(run: Positional[Path], count: int = 16, seed: int = 0, step: int | None = None) -> tuple[Any, ...]:
+        """Let the model of a run make something, and keep it in the run's folder samples/.
+
+        Args:
+            run: run folder
+            count: how many
+            seed: number that the randomness starts from
+            step: take the checkpoint of this step instead of the newest
+        """
+        return run, count, seed, step
+
+    path, count, seed, step = parse(arguments, words, "engram sample")
+    if count < 1:
+        raise EngramError(f"count must be at least 1, not {count}.")
+    from engram.figures.report import write_sample
+    from engram.training.run import Run
+
+    made, paths = write_sample(Run.open(path, step), count, seed)
+    print("\n".join([made.text, *map(str, paths)]))
+
+
+def look(words: list[str]) -> None:
+    """Look inside the model of a run while one item passes through it."""
+    from tyro.conf import Positional
+
+    def arguments(run: Positional[Path], item: int = 0, step: int | None = None) -> tuple[Any, ...]:
+        """Write look.html into a run folder: everything that the model taps, while one item passes through it.
+
+        Args:
+            run: run folder
+            item: which one of the test data
+            step: take the checkpoint of this step instead of the newest
+        """
+        return run, item, step
+
+    path, item, step = parse(arguments, words, "engram look")
+    from engram.figures.report import write_look
+    from engram.training.run import Run
+
+    print(write_look(Run.open(path, step), item))
+
+
+def report(words: list[str]) -> None:
+    """Write the report of a run anew."""
+    from tyro.conf import Positional
+
+    def arguments(run: Positional[Path]) -> Path:
+        """Write report.html into a run folder, also of a run that is not finished.
+
+        Args:
+            run: run folder
+        """
+        return run
+
+    path = parse(arguments, words, "engram report")
+    from engram.figures.report import write_report
+    from engram.training.run import Run
+
+    print(write_report(Run.open(path)))
+
+
+def data(words: list[str]) -> None:
+    """The data sets: engram data list, engram data get NAME."""
+    actions = {"list": data_list, "get": data_get}
+    if not words or words[0] in ("-h", "--help"):
+        print("engram data list [--json]             every data set, and whether it is on this machine")
+        print("engram data get NAME [--from FILE]    obtain one now, from its sources or from an archive you have")
+        return
+    if words[0] not in actions:
+        raise unknown("action of `engram data`", words[0], actions)
+    actions[words[0]](words[1:])
+
+
+def data_list(words: list[str]) -> None:
+    def arguments(json: bool = False) -> bool:
+        """Every data set.
+
+        Args:
+            json: print JSON instead of a table
+        """
+        return json
+
+    json = parse(arguments, words, "engram data list")
+    from engram import data as datasets
+
+    rows = []
+    for name in datasets.names():
+        info = datasets.info(name)
+        row = {"name": name, "kind": info.kind, "title": info.title, "licence": info.licence}
+        if json:
+            row |= {"source": info.source, "sha256": info.sha256, "columns": dict(info.columns)}
+        sizes: Any = dict(info.sizes) if json else ", ".join(f"{k} {v:,}" for k, v in info.sizes.items())
+        rows.append(row | {"sizes": sizes, "here": datasets.cached(name)})
+    show(rows, json)
+
+
+def data_get(words: list[str]) -> None:
+    import tyro
+
+    def arguments(
+        name: tyro.conf.Positional[str], from_file: Annotated[Path | None, tyro.conf.arg(name="from")] = None
+    ) -> tuple[str, Path | None]:
+        """Obtain a data set into the cache.
+
+        Args:
+            name: name of the data set
+            from_file: an archive that you already have, instead of its sources
+        """
+        return name, from_file
+
+    name, from_file = parse(arguments, words, "engram data get")
+    from engram import data as datasets
+
+    print(datasets.get(name, from_file))
+
+
+def bench(words: list[str]) -> None:
+    """Measure engram beside its peers, in one run on the same work."""
+    from tyro.conf import Positional
+
+    def arguments(name: Positional[str] = "", rounds: int = 5, json: bool = False) -> tuple[Any, ...]:
+        """Measure engram beside its peers: contestants take turns, the best of several rounds counts.
+
+        Args:
+            name: one benchmark; without it, the list of them
+            rounds: how often each contestant has its turn
+            json: print JSON instead of a table
+        """
+        return name, rounds, json
+
+    name, rounds, json = parse(arguments, words, "engram bench")
+    from engram import bench as benchmarks
+
+    if not name:
+        return show([{"name": key, "work": benchmarks.load(key).WORK} for key in benchmarks.names()], json)
+    result = benchmarks.measure(name, rounds)
+    if json:
+        print(jsonlib.dumps(result))
+        return None
+    print(result["work"])
+    return show(
+        [
+            {"contestant": c["name"], result["unit"]: f"{c['rate']:,.1f}", "ratio": f"{c['ratio']:.2f}"}
+            for c in result["contestants"]
+        ],
+        json=False,
+    )
+
+
+VERBS: dict[str, Callable[[list[str]], int | None]] = {
+    "list": list_,
+    "run": run,
+    "sample": sample,
+    "look": look,
+    "report": report,
+    "data": data,
+    "bench": bench,
+}
+
+
+# ---------------------------------------------------------------------- reading and showing
+
+
+def parse(what: Callable[..., Any], words: Sequence[str], prog: str) -> Any:
+    """Read flags with tyro; what it would put into a box becomes one sentence."""
+    import tyro
+
+    config = (tyro.conf.OmitArgPrefixes, tyro.conf.SuppressFixed, tyro.conf.FlagCreatePairsOff)
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            return tyro.cli(what, args=list(words), prog=prog, config=config)
+    except SystemExit as stop:
+        if stop.code in (0, None):
+            raise
+        raise EngramError(sentence(complaint.getvalue())) from None
+
+
+def parse_run(cls: Any, words: list[str]) -> tuple[Any, RunOptions]:
+    """The recipe and the options of `engram run NAME`: flags on top of the preset that they name."""
+    from engram.core.registry import settings
+
+    prog, preset = f"engram run {cls.name}", "small"
+    for i, word in enumerate(words):
+        if word.startswith("--preset"):
+            preset = word.partition("=")[2] or (words[i + 1] if i + 1 < len(words) else preset)
+    default = cls.from_preset(preset)
+
+    def arguments(recipe: Any = default, run: RunOptions = RunOptions()) -> tuple[Any, RunOptions]:
+        return recipe, run
+
+    arguments.__annotations__["recipe"] = cls
+    arguments.__doc__ = f"{cls.title}: {cls.__doc__} Presets: {', '.join(cls.all_presets())}."
+    known = [*settings(default), "out", "resume", "quiet", "json", "tensorboard", "help"]
+    for word in words:
+        name = word.partition("=")[0].removeprefix("--").replace("-", "_")
+        if re.match(r"--[a-z]", word) and name not in known and name.removeprefix("no_") not in known:
+            flags = [f"--{one.replace('_', '-')}" for one in known]
+            raise EngramError(f"{prog} has no flag {word.partition('=')[0]}.{nearest(word, flags)}")
+    recipe, options = parse(arguments, words, prog)
+    return recipe, options
+
+
+def sentence(box: str) -> str:
+    """The text inside a box of the terminal, as one line, without the advice to ask for help."""
+    text = " ".join(re.sub(r"\x1b\[[0-9;]*m|[╭╮╰╯│─]", " ", box).split())
+    return text.partition(" Argument helptext")[0].partition(" For full helptext")[0].rstrip(".") + "."
+
+
+def escape(text: str) -> str:
+    """Square brackets of a sentence are not markup."""
+    return text.replace("[", r"\[")
+
+
+def show(rows: list[dict[str, Any]], json: bool) -> None:
+    """Rows as a table, or as JSON for programs."""
+    if json:
+        print(jsonlib.dumps(rows, ensure_ascii=False))
+        return
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for i, name in enumerate(rows[0] if rows else ()):
+        table.add_column(name, style="cyan" if i == 0 else None, no_wrap=i == 0)
+    for row in rows:
+        table.add_row(*("yes" if v is True else "" if v is False else escape(str(v)) for v in row.values()))
+    Console(highlight=False).print(table)

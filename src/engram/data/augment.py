@@ -1,0 +1,87 @@
+"""Small random changes of a picture that leave its meaning as it is, drawn anew for every picture of a batch.
+
+B batch, C channels, H height, W width. The whole batch is changed at once: no Python per picture.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+from torch.nn import functional
+
+from engram.core.errors import EngramError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Augment:
+    """Which changes are made, and how large they may be."""
+
+    shift: int = 0
+    """move each picture by up to this many pixels each way, filling with black"""
+    flip: bool = False
+    """mirror half of the pictures left to right"""
+    rotate: float = 0.0
+    """turn each picture by up to this many degrees either way, filling with black"""
+    noise: float = 0.0
+    """standard deviation of Gaussian noise added to each pixel, where black is 0 and white is 1"""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.shift, int) or self.shift < 0:
+            raise EngramError(f"shift is a whole number of pixels from 0, not {self.shift}.")
+        if not 0 <= self.rotate <= 180:
+            raise EngramError(f"rotate is an angle from 0 to 180 degrees, not {self.rotate}.")
+        if not 0 <= self.noise < math.inf:
+            raise EngramError(f"noise is a standard deviation from 0, not {self.noise}.")
+
+    def __call__(self, image_BCHW: Tensor, generator: Generator) -> Tensor:
+        """The batch (float, 0 to 1) with the changes made; all chance comes from `generator`."""
+        count, device = len(image_BCHW), image_BCHW.device
+
+        def uniform(*shape: int) -> Tensor:
+            """Uniform between -1 and 1."""
+            return (torch.rand(*shape, generator=generator, device=generator.device) * 2 - 1).to(device)
+
+        if self.flip:
+            image_BCHW = flip(image_BCHW, uniform(count) < 0)
+        if self.rotate:
+            image_BCHW = rotate(image_BCHW, self.rotate * uniform(count))
+        if self.shift:
+            down_B, right_B = (uniform(2, count) * (self.shift + 0.5)).round().long().clamp(-self.shift, self.shift)
+            image_BCHW = shift(image_BCHW, down_B, right_B)
+        if self.noise:
+            normal = torch.randn(image_BCHW.shape, generator=generator, device=generator.device).to(image_BCHW)
+            image_BCHW = (image_BCHW + self.noise * normal).clamp(0, 1)
+        return image_BCHW
+
+
+def flip(image_BCHW: Tensor, which_B: Tensor) -> Tensor:
+    """Mirror the chosen pictures left to right."""
+    return torch.where(which_B[:, None, None, None], image_BCHW.flip(-1), image_BCHW)
+
+
+def shift(image_BCHW: Tensor, down_B: Tensor, right_B: Tensor) -> Tensor:
+    """Move each picture by whole pixels; what comes in from outside is 0."""
+    _, _, height, width = image_BCHW.shape
+    row_BH, inside_BH = _origin(height, down_B)
+    column_BW, inside_BW = _origin(width, right_B)
+    picture_B = torch.arange(len(image_BCHW), device=image_BCHW.device)
+    moved_BHWC = image_BCHW.permute(0, 2, 3, 1)[picture_B[:, None, None], row_BH[:, :, None], column_BW[:, None, :]]
+    inside_BHW = inside_BH[:, :, None] & inside_BW[:, None, :]
+    return (moved_BHWC * inside_BHW[..., None]).permute(0, 3, 1, 2)
+
+
+def _origin(length: int, by_B: Tensor) -> tuple[Tensor, Tensor]:
+    """For each place along an axis, where its pixel comes from, and whether that is inside the picture."""
+    origin = torch.arange(length, device=by_B.device) - by_B[:, None]
+    return origin.clamp(0, length - 1), (origin >= 0) & (origin < length)
+
+
+def rotate(image_BCHW: Tensor, degrees_B: Tensor) -> Tensor:
+    """Turn each picture counter-clockwise about its centre, interpolating between pixels."""
+    angle = torch.deg2rad(degrees_B)
+    cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
+    stretch = image_BCHW.shape[-2] / image_BCHW.shape[-1]  # grid_sample measures both axes from -1 to 1
+    turn_B23 = torch.stack([cos, -sin * stretch, zero, sin / stretch, cos, zero], -1).reshape(-1, 2, 3)
+    grid = functional.affine_grid(turn_B23.to(image_BCHW), list(image_BCHW.shape), align_corners=False)
+    return functional.grid_sample(image_BCHW, grid, align_corners=False)

@@ -1,0 +1,109 @@
+"""Columns too large or too ragged for a plain tensor: strings of any length, and black-and-white pictures in bits.
+
+Both hold their items packed in a few tensors, as they lie in the cache file, and unpack an item when it is asked for.
+A tensor of indices gives a view that shares the bytes: to shuffle or split millions of lines copies none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import overload
+
+import torch
+from torch import Tensor
+
+
+class Strings(Sequence[str]):
+    """A sequence of strings kept as UTF-8 bytes; item i lies between `starts[i]` and `ends[i]`."""
+
+    def __init__(self, content: Tensor, starts: Tensor, ends: Tensor) -> None:
+        self.content, self.starts, self.ends = content, starts, ends
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> Strings:
+        """Pack `texts`."""
+        return cls.of_bytes([text.encode() for text in texts])
+
+    @classmethod
+    def of_bytes(cls, texts: Sequence[bytes]) -> Strings:
+        """Pack texts that are UTF-8 already."""
+        offsets = torch.tensor(list(accumulate(map(len, texts), initial=0)), dtype=torch.int64)
+        content = torch.frombuffer(bytearray(b"".join(texts)) or bytearray(1), dtype=torch.uint8)[: int(offsets[-1])]
+        return cls.of_offsets(content, offsets)
+
+    @classmethod
+    def of_offsets(cls, content: Tensor, offsets: Tensor) -> Strings:
+        """Items that lie one after the other: item i between `offsets[i]` and `offsets[i + 1]`."""
+        return cls(content, offsets[:-1], offsets[1:])
+
+    def packed(self) -> tuple[Tensor, Tensor]:
+        """(content, offsets) with the items one after the other, as `of_offsets` takes them."""
+        again = self if self._contiguous() else Strings.of_bytes([self._bytes(i) for i in range(len(self))])
+        first = again.starts[:1] if len(again) else torch.zeros(1, dtype=torch.int64)
+        last = int(again.ends[-1]) if len(again) else 0
+        return again.content[int(first) : last], torch.cat([first, again.ends]) - first
+
+    def _contiguous(self) -> bool:
+        return bool((self.starts[1:] == self.ends[:-1]).all())
+
+    def _bytes(self, i: int) -> bytes:
+        return self.content[int(self.starts[i]) : int(self.ends[i])].numpy().tobytes()
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice | Tensor) -> Strings: ...
+    def __getitem__(self, index: int | slice | Tensor) -> str | Strings:
+        if isinstance(index, int):
+            return self._bytes(index).decode()
+        return Strings(self.content, self.starts[index], self.ends[index])
+
+    def __iter__(self) -> Iterator[str]:
+        return (self._bytes(i).decode() for i in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(str.__eq__, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        few = ", ".join(repr(text[:40]) for text in self[:3])
+        return f"Strings({few}{', …' if len(self) > 3 else ''}; {len(self)} in all)"
+
+
+class Bitmaps:
+    """Black-and-white pictures at one bit per pixel; an index gives uint8 N × 1 × H × W with values 0 and 255.
+
+    `rows` says which packed pictures belong to this column, so that a split of 737 280 pictures costs a list of
+    numbers and not a copy.
+    """
+
+    dtype = torch.uint8
+
+    def __init__(self, bits: Tensor, height: int, width: int, rows: Tensor | None = None) -> None:
+        self.bits, self.height, self.width = bits, height, width  # bits: uint8 N × (H W / 8), most significant first
+        self.rows = torch.arange(len(bits)) if rows is None else rows
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size((len(self.rows), 1, self.height, self.width))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int | slice | Tensor) -> Tensor:
+        packed = self.bits[self.rows[index]]
+        places = torch.tensor([128, 64, 32, 16, 8, 4, 2, 1], dtype=torch.uint8)
+        pixels = (packed[..., None] & places).ne(0).to(torch.uint8) * 255
+        return pixels.reshape(*packed.shape[:-1], 1, self.height, self.width)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self)))
+
+    def view(self, rows: Tensor) -> Bitmaps:
+        """The pictures at `rows` as a column of their own, still packed."""
+        return Bitmaps(self.bits, self.height, self.width, self.rows[rows])

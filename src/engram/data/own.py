@@ -1,0 +1,100 @@
+"""One's own files: what kind they are, and how they are divided where they do not say so themselves."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from engram.core.errors import EngramError
+from engram.data.checks import check_splits, describe
+from engram.data.columns import Strings
+from engram.data.dataset import Data, Info, Parts, Split
+from engram.data.division import cut, divided
+from engram.data.pictures import read_pictures
+from engram.data.tables import read_csv, read_npy, read_npz
+
+TEXT_LIMIT = 2 << 30
+"""bytes of text that are read into memory at most"""
+
+
+def load_own(path: Path, **options: Any) -> Data:
+    """Read the user's file or folder; the options `size` and `grayscale` are for pictures."""
+    if not path.exists():
+        raise EngramError(f"There is no file or folder {path}.")
+    kind, read = _reader(path)
+    if options and kind != "images":
+        raise EngramError(f"{path} takes no options, and {', '.join(options)} was given: they are for pictures.")
+    try:
+        parts = read(path, **options)
+    except OSError as error:
+        raise EngramError(f"{path} cannot be read: {error.strerror or error}.") from error
+    splits = _completed(path, parts.splits)
+    check_splits(str(path), splits)
+    return Data(_info(path, kind, splits), splits, parts.classes)
+
+
+def _reader(path: Path) -> tuple[str, Callable[..., Parts]]:
+    if path.is_dir():
+        texts = any(path.glob("*.txt"))
+        return ("text", read_text) if texts else ("images", read_pictures)
+    if path.suffix.lower() not in READERS:
+        raise EngramError(
+            f"{path} is of no kind that can be read: give a folder of pictures or of .txt files, or one file that ends "
+            f"in {', '.join(READERS)}."
+        )
+    return READERS[path.suffix.lower()]
+
+
+def read_text(path: Path) -> Parts:
+    """A text file, or all of a folder: few documents are each cut at 90 %, many are dealt out whole."""
+    files = sorted(path.glob("*.txt")) if path.is_dir() else [path]
+    if sum(file.stat().st_size for file in files) > TEXT_LIMIT:
+        raise EngramError(f"{path} is larger than the {TEXT_LIMIT >> 30} GB of text that are read at once.")
+    texts = [_decoded(file) for file in files]
+    if len(texts) >= 10:
+        return Parts({"": Split({"text": Strings.of(texts)})})
+    train, valid = zip(*(cut(text) for text in texts), strict=True)
+    return Parts({"train": Split({"text": Strings.of(train)}), "valid": Split({"text": Strings.of(valid)})})
+
+
+def _decoded(file: Path) -> str:
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise EngramError(f"{file} is not UTF-8 text (at byte {error.start}): save it as UTF-8.") from error
+    if len(text) < 10:
+        raise EngramError(f"{file} is empty, or nearly: there is nothing to learn from {len(text)} characters.")
+    return text
+
+
+def _completed(path: Path, splits: Any) -> dict[str, Split]:
+    """Divide what came undivided 80 : 10 : 10, and take a tenth of train for valid where only a test was given."""
+    whole = splits.get("") or splits.get("train")
+    if whole is None or (len(splits) > 1 and "valid" in splits):
+        return dict(splits)
+    alone = len(splits) == 1
+    tenth = max(1, len(whole) // 10)
+    if len(whole) < 3:
+        raise EngramError(f"{path} has {len(whole)} items, too few to divide into train, valid and test.")
+    sizes = {"train": len(whole) - tenth * (1 + alone), "valid": tenth, **({"test": tenth} if alone else {})}
+    return {**divided(whole, **sizes), **{name: split for name, split in splits.items() if name not in ("", "train")}}
+
+
+def _info(path: Path, kind: str, splits: dict[str, Split]) -> Info:
+    first = next(iter(splits.values()))
+    return Info(
+        name=path.name,
+        title=f"own data in {path}",
+        kind=kind if kind != "table" else ("images" if "image" in first else "points"),
+        licence="your own",
+        source=str(path),
+        columns={column: describe(first[column]) for column in first},
+        sizes={name: len(split) for name, split in splits.items()},
+    )
+
+
+READERS: dict[str, tuple[str, Callable[..., Parts]]] = {
+    ".csv": ("table", read_csv),
+    ".npz": ("table", read_npz),
+    ".npy": ("table", read_npy),
+    ".txt": ("text", read_text),
+}

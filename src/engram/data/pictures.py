@@ -1,0 +1,107 @@
+"""One's own pictures: a folder with a folder for each class, or with train, valid and test that hold those.
+
+Pictures without class folders are read too, without labels. All are brought to one size, the one given or the most
+common among them, and to one number of channels.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from engram.core.errors import EngramError
+from engram.data.dataset import Parts, Split
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
+SPLITS = {"train": "train", "valid": "valid", "val": "valid", "test": "test"}
+LARGEST = 50_000_000
+"""pixels of one picture: beyond that a file is a mistake, or made to fill the memory"""
+LIMIT = 4 << 30
+"""bytes of all pictures together"""
+
+
+def read_pictures(path: Path, *, size: int | tuple[int, int] | None = None, grayscale: bool = False) -> Parts:
+    """The folder's pictures; `size` is (height, width) or the side of a square."""
+    folders = {SPLITS[one.name]: one for one in _folders(path) if one.name in SPLITS} or {"": path}
+    files = {split: _labelled(folder) for split, folder in folders.items()}
+    everything = [file for pairs in files.values() for file, _ in pairs]
+    if not everything:
+        raise EngramError(f"{path} holds no pictures ({', '.join(SUFFIXES)}) and no .txt files.")
+    height, width, mode = _form(everything, size, grayscale)
+    needed = len(everything) * height * width * len(mode)
+    if needed > LIMIT:
+        raise EngramError(f"The pictures in {path} would take {needed >> 30} GB: give a smaller `size`.")
+    classes = sorted({name for pairs in files.values() for _, name in pairs if name is not None})
+    splits = {split: _split(pairs, (height, width), mode, classes) for split, pairs in files.items() if pairs}
+    return Parts(splits, tuple(classes))
+
+
+def _folders(path: Path) -> list[Path]:
+    return sorted(one for one in path.iterdir() if one.is_dir() and not one.name.startswith("."))
+
+
+def _labelled(path: Path) -> list[tuple[Path, str | None]]:
+    """(picture, its class) below a folder; the class is the folder's name, or None for pictures that lie loose."""
+    classes = [(folder, folder.name) for folder in _folders(path)]
+    where: list[tuple[Path, str | None]] = [*classes] if classes else [(path, None)]
+    return [
+        (file, name)
+        for folder, name in where
+        for file in sorted(folder.rglob("*"))
+        if file.suffix.lower() in SUFFIXES and not file.name.startswith(".")
+    ]
+
+
+def _form(files: list[Path], size: int | tuple[int, int] | None, grayscale: bool) -> tuple[int, int, str]:
+    """(height, width, mode) that all pictures are brought to; only the files' headers are read."""
+    sizes: Counter[tuple[int, int]] = Counter()
+    modes = set()
+    for file in files:
+        with opened(file) as picture:
+            sizes[picture.height, picture.width] += 1
+            modes.add(picture.mode)
+    height, width = (size, size) if isinstance(size, int) else size or sizes.most_common(1)[0][0]
+    if height < 1 or width < 1:
+        raise EngramError(f"The size of pictures is at least 1, not {size}.")
+    return height, width, "L" if grayscale or modes <= {"1", "L"} else "RGB"
+
+
+def _split(pairs: list[tuple[Path, str | None]], size: tuple[int, int], mode: str, classes: list[str]) -> Split:
+    image = torch.stack([_pixels(file, size, mode) for file, _ in pairs])
+    if not classes:
+        return Split({"image": image})
+    number = {name: i for i, name in enumerate(classes)}
+    return Split({"image": image, "label": torch.tensor([number[name] for _, name in pairs if name is not None])})
+
+
+def _pixels(file: Path, size: tuple[int, int], mode: str) -> Tensor:
+    """One picture as uint8 C × H × W; what is transparent becomes white, and of an animation the first frame counts."""
+    with opened(file) as picture:
+        if picture.has_transparency_data:
+            colours = picture.convert("RGBA")
+            white = Image.new("RGBA", colours.size, "white")
+            final = Image.alpha_composite(white, colours).convert(mode)
+        else:
+            final = picture.convert(mode)
+        if (final.height, final.width) != size:
+            final = final.resize((size[1], size[0]), Image.Resampling.BILINEAR, reducing_gap=2)
+    return torch.from_numpy(np.array(final)).reshape(*size, len(mode)).permute(2, 0, 1).contiguous()
+
+
+@contextmanager
+def opened(file: Path) -> Iterator[Image.Image]:
+    """The picture in a file; one sentence that names the file if it cannot be read or is too large to be meant."""
+    try:
+        with Image.open(file) as picture:
+            if picture.width * picture.height > LARGEST:
+                raise EngramError(f"{file} is {picture.width} × {picture.height} pixels large: more than are read.")
+            yield picture
+    except Image.DecompressionBombError as error:
+        raise EngramError(f"{file} is too large a picture to be read safely.") from error
+    except (OSError, SyntaxError, ValueError) as error:
+        raise EngramError(f"{file} cannot be read as a picture: it is damaged or not what its name says.") from error

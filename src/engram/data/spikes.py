@@ -1,0 +1,57 @@
+"""Recordings of real neurons: what a grasshopper's ear was played, and what its receptor answered.
+
+Recorded by Rokem et al. (2006, Journal of Neurophysiology 95); nitime carries it as an example.
+"""
+
+import io
+
+import numpy as np
+import torch
+
+from engram.data.catalogue import packaged
+from engram.data.dataset import Parts, Split
+from engram.data.sources import Archive, Files, Source
+
+STEP_US = 50
+"""microseconds from one sample to the next, here as in the files"""
+
+
+def grasshopper(files: Files) -> Parts:
+    """Two recordings of 10 s: the sound's amplitude at each step, and whether there was a spike (to the step)."""
+    stimulus, spike = [], []
+    for number in (1, 2):
+        sound = np.loadtxt(io.BytesIO(files[f"nitime/data/grasshopper_stimulus{number}.txt"]))
+        times_us = np.loadtxt(io.BytesIO(files[f"nitime/data/grasshopper_spike_times{number}.txt"]))
+        stimulus.append(sound[:, 1].astype(np.float32))
+        spike.append(np.bincount((times_us / STEP_US).astype(np.int64), minlength=len(sound)).astype(np.uint8))
+    columns = {"stimulus": np.stack(stimulus), "spike": np.stack(spike), "cutoff_hz": np.array([200, 800])}
+    return Parts({"train": Split({name: torch.from_numpy(column) for name, column in columns.items()})})
+
+
+packaged(
+    "grasshopper",
+    Source(
+        grasshopper,
+        Archive(
+            "pip",
+            "nitime==0.12.1",
+            (
+                "nitime/data/grasshopper_stimulus1.txt",
+                "nitime/data/grasshopper_stimulus2.txt",
+                "nitime/data/grasshopper_spike_times1.txt",
+                "nitime/data/grasshopper_spike_times2.txt",
+            ),
+            contents=(
+                "4b47a4cbca8c5f694f87dd510db608a868dffbaba96845199c8afa545a4c37fa",
+                "69f257a8e7a5019897111b07f9cd317b136357d256e99682d40c09d5add18e6a",
+                "840014ad9a8f591d02ab108bcbd46715badb3459e0ef7eac95fdd661ff134e3d",
+                "389e5dccb709fbe0552589ff2e0b64e15d46665e4d2d4172071f2175c8641541",
+            ),
+        ),
+    ),
+    title="the sound played to a grasshopper's auditory receptor and its spikes, twice 10 s in steps of 50 µs",
+    kind="spikes",
+    licence="BSD-3-Clause",
+    columns={"stimulus": "float32 200000", "spike": "uint8 200000", "cutoff_hz": "int64"},
+    sizes={"train": 2},
+)

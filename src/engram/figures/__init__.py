@@ -1,0 +1,1 @@
+"""(model, data) → figure: one file per kind of view."""

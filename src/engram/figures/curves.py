@@ -1,0 +1,73 @@
+"""How a run went: every metric against the step, training and validation side by side; gradients layer by layer."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from engram.figures.figure import COLOURS, GRID, SEQUENTIAL, Figure, line, plot
+
+SPLITS = {"": ("training", COLOURS[0]), "valid": ("validation", COLOURS[1]), "test": ("test", COLOURS[2])}
+
+
+def curves(metrics: Sequence[Mapping[str, Any]]) -> Iterator[Figure]:
+    """The learning curves, then the flow of the gradient if it was measured."""
+    names = list(dict.fromkeys(name for row in metrics for name in row if name not in ("step", "seconds")))
+    plain = [name for name in names if "." not in name]
+    if plain:
+        yield learning_curves(metrics, plain)
+    if layers := [name for name in names if name.startswith("gradient.")]:
+        yield gradient_flow(metrics, layers)
+
+
+def learning_curves(metrics: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Figure:
+    quantities = list(dict.fromkeys(split_of(name)[1] for name in names))
+    columns = min(2, len(quantities))
+    rows = -(-len(quantities) // columns)
+    grid = make_subplots(rows, columns, subplot_titles=quantities, vertical_spacing=0.3 / rows)
+    labelled: set[str] = set()
+    for name in names:
+        split, quantity = split_of(name)
+        label, colour = SPLITS[split]
+        x, y = series(metrics, name)
+        place = divmod(quantities.index(quantity), columns)
+        style = {"mode": "markers", "marker": {"size": 11, "symbol": "star"}} if len(x) == 1 else {"mode": "lines"}
+        trace = line(x, y, label, legendgroup=label, showlegend=label not in labelled, line={"color": colour}, **style)
+        trace.marker.color = colour
+        grid.add_trace(trace, place[0] + 1, place[1] + 1)
+        labelled.add(label)
+    figure = plot(height=60 + 290 * rows)
+    figure = go.Figure(grid).update_layout(figure.layout).update_layout(legend={"y": 1.0 + 0.16 / rows})
+    figure.update_xaxes(gridcolor=GRID, zerolinecolor=GRID)
+    figure.update_yaxes(gridcolor=GRID, zerolinecolor=GRID)
+    figure.update_xaxes(title="step", row=rows)
+    caption = "What was measured on the way. A validation curve that leaves the training curve behind is overfitting."
+    return Figure("Learning curves", caption, figure)
+
+
+def gradient_flow(metrics: Sequence[Mapping[str, Any]], layers: Sequence[str]) -> Figure:
+    """Layer by layer from the input (bottom) to the output (top), over the whole of learning."""
+    x, _ = series(metrics, layers[0])
+    z = np.log10(np.maximum([series(metrics, name)[1] for name in layers], 1e-12))
+    labels = [name.removeprefix("gradient.") for name in layers]
+    heat = go.Heatmap(x=x, y=labels, z=z, colorscale=SEQUENTIAL, colorbar={"title": "log₁₀"}, xgap=1, ygap=1)
+    caption = (
+        "Size of the gradient in each layer's weights, relative to the weights. Layers that grow dark towards the "
+        "input are vanishing gradients, layers that grow bright are exploding ones."
+    )
+    figure = plot(heat, height=160 + 28 * len(layers), xaxis_title="step", yaxis_automargin=True)
+    figure.update_xaxes(type="category")
+    return Figure("Gradient flow", caption, figure)
+
+
+def split_of(name: str) -> tuple[str, str]:
+    """valid_loss -> (valid, loss); loss -> ('', loss)"""
+    head, _, tail = name.partition("_")
+    return (head, tail) if head in SPLITS and tail else ("", name)
+
+
+def series(metrics: Sequence[Mapping[str, Any]], name: str) -> tuple[list[int], list[float]]:
+    rows = [row for row in metrics if name in row]
+    return [row["step"] for row in rows], [row[name] for row in rows]

@@ -1,0 +1,47 @@
+"""A figure: a plotly plot with a title and a caption that says what to see in it.
+
+Colours follow Okabe and Ito, so that nobody confuses them. Text and axes take their colour from the page, which may
+be light or dark: plots have no background of their own.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
+SEQUENTIAL = "Viridis"
+DIVERGING = "RdBu"
+GRID = "rgba(128,128,128,0.2)"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A plot with its title and caption."""
+
+    title: str
+    caption: str
+    plot: go.Figure
+
+
+def plot(*traces: Any, height: int = 380, **layout: Any) -> go.Figure:
+    """A plotly figure in the style of the house."""
+    figure = go.Figure(data=list(traces))
+    figure.update_layout(
+        height=height,
+        margin={"l": 60, "r": 20, "t": 30, "b": 50},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        colorway=COLOURS,
+        font={"family": "system-ui, sans-serif", "size": 13},
+        legend={"orientation": "h", "y": 1.08, "x": 0},
+        hovermode="closest",
+    )
+    figure.update_xaxes(gridcolor=GRID, zerolinecolor=GRID)
+    figure.update_yaxes(gridcolor=GRID, zerolinecolor=GRID)
+    figure.update_layout(**layout)
+    return figure
+
+
+def line(x: Any, y: Any, name: str, **options: Any) -> go.Scatter:
+    return go.Scatter(x=x, y=y, name=name, mode=options.pop("mode", "lines"), **options)

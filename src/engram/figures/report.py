@@ -1,0 +1,121 @@
+"""The report of a run, its samples, and the page that looks inside: what a person reads when learning is over."""
+
+import io
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engram.core.registry import Recipe, Sample, settings
+from engram.core.seeding import aside, generator
+from engram.core.tap import watch
+from engram.figures import network, page
+from engram.figures.curves import curves
+from engram.figures.pictures import png
+from engram.training.progress import clock
+from engram.training.run import Run
+
+
+def write_report(run: Run) -> Path:
+    """report.html in the run folder."""
+    recipe, about, metrics = run.recipe, run.folder.read_json("recipe.json"), run.folder.metrics()
+    with aside(run.learner.model, recipe.seed):
+        drawn = page.figures([*curves(metrics), *recipe.figures(run.learner, run.data)])
+    changed = [name for name, value in settings(recipe).items() if value != settings(type(recipe)()).get(name)]
+    info = getattr(run.data, "info", None)
+    parameters = sum(p.numel() for p in run.learner.model.parameters())
+    subtitle = f"{recipe.name} on {recipe.data} · {run.step:,} steps · {clock(run.seconds)} · {about['began'][:10]}"
+    content = page.page(
+        recipe.title,
+        subtitle,
+        page.cards(headline(metrics) | {"time": clock(run.seconds), "parameters": f"{parameters:,}"}),
+        drawn,
+        page.code("Do it again", f"{command(recipe)}\n\n{python(recipe)}"),
+        page.side_by_side(
+            page.table("Recipe", settings(recipe), changed),
+            page.table("Data", data_rows(info) if info else {"data": recipe.data}),
+            page.table("Machine", {**about["machine"], "engram": about["engram"], "began": about["began"]}),
+        ),
+    )
+    return run.folder.write("report.html", content)
+
+
+def write_look(run: Run, item: int) -> Path:
+    """look.html in the run folder: every tap of the model while one item passes through it."""
+    with aside(run.learner.model, run.recipe.seed), watch(run.learner.model) as seen:
+        what = run.recipe.probe(run.learner.model, run.data, item)
+    title = f"Inside {run.recipe.title[0].lower()}{run.recipe.title[1:]}"
+    return run.folder.write("look.html", page.page(title, what, page.figures(network.inside(seen))))
+
+
+def write_sample(run: Run, count: int = 16, seed: int | None = None) -> tuple[Sample, list[Path]]:
+    """samples/STEP.npz and, if there is a picture, samples/STEP.png."""
+    seed = run.recipe.seed if seed is None else seed
+    with aside(run.learner.model, seed):
+        made = run.recipe.sample(run.learner, run.data, count, generator(seed, "sample"))
+    name = f"samples/{run.step:09d}-{seed}"
+    file = io.BytesIO()
+    np.savez_compressed(file, **{key: value.numpy() for key, value in made.arrays.items()})  # type: ignore[arg-type]
+    paths = [run.folder.write(f"{name}.npz", file.getvalue())]
+    if made.image is not None:
+        paths.append(run.folder.write(f"{name}.png", png(made.image, scale=3)))
+    return made, paths
+
+
+def headline(metrics: list[dict[str, Any]]) -> dict[str, str]:
+    """The last values of the test metrics, or of the validation metrics if there was no test yet."""
+    latest: dict[str, Any] = {}
+    for row in metrics:
+        latest.update(row)
+    for prefix in ("test_", "valid_", ""):
+        chosen = {name: value for name, value in latest.items() if name.startswith(prefix) and "." not in name}
+        chosen = {name: value for name, value in chosen.items() if name not in ("step", "seconds")}
+        if chosen:
+            return {name.replace("_", " "): number(name, value) for name, value in chosen.items()}
+    return {}
+
+
+def number(name: str, value: float) -> str:
+    return f"{value:.2%}" if name.endswith("accuracy") else f"{value:.4g}"
+
+
+def command(recipe: Recipe) -> str:
+    """The command line that does the same."""
+    words = ["engram", "run", recipe.name]
+    for name, value in differences(recipe):
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            words += [f"--{flag}", *(str(part) for part in (value if isinstance(value, tuple) else (value,)))]
+    return shlex.join(words)
+
+
+def python(recipe: Recipe) -> str:
+    """The Python that does the same."""
+    arguments = [repr(recipe.name), *(f"{name}={value!r}" for name, value in differences(recipe))]
+    return f"import engram\nengram.run({', '.join(arguments)})"
+
+
+def differences(recipe: Recipe) -> Iterator[tuple[str, Any]]:
+    """The settings that differ from those of the recipe's preset, and the preset itself if it is not the default."""
+    usual = settings(type(recipe).from_preset(recipe.preset))
+    if recipe.preset != "small":
+        yield "preset", recipe.preset
+    yield from ((name, value) for name, value in settings(recipe).items() if value != usual[name])
+
+
+def data_rows(info: Any) -> dict[str, str]:
+    return {
+        "name": info.name,
+        "title": info.title,
+        "items": ", ".join(f"{name} {size:,}" for name, size in info.sizes.items()),
+        "columns": ", ".join(f"{name} ({kind})" for name, kind in info.columns.items()),
+        "licence": info.licence,
+        "source": info.source,
+        "sha256": info.sha256 or "–",
+    }
+
+

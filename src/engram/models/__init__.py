@@ -1,0 +1,1 @@
+"""One system per file, with the learner that only it needs beside it."""

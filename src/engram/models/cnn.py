@@ -1,0 +1,108 @@
+"""Convolutional network (note 003 §14–15).   B batch, C H W picture, K classes
+
+    n(h)    = gamma (h - mu) / sqrt(s^2 + eps) + beta   batch normalisation, per kernel             (1)
+    h       <- sigma(n(h * k))                          convolution with many kernels               (2)
+    h       <- max over 2 × 2                           pooling: half the height, half the width    (3)
+    y       = dropout(sigma(h W + b)) V + c             dense head                                  (4)
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from engram.core.errors import EngramError
+from engram.core.registry import FromData
+from engram.core.tap import tap
+from engram.layers.activation import ACTIVATIONS, ActivationName
+from engram.layers.convolution import Convolution
+
+
+class CNN(nn.Module):
+    """Stages of convolution and pooling, then two dense layers."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        shape: FromData[tuple[int, ...]] = (1, 28, 28)
+        """channels, height and width of a picture"""
+        classes: FromData[int] = 10
+        """number of classes (K)"""
+        mean: FromData[float] = 0.0
+        """mean of the training pixels"""
+        std: FromData[float] = 1.0
+        """standard deviation of the training pixels"""
+        channels: tuple[int, ...] = (32, 64)
+        """kernels of each stage, which halves height and width"""
+        kernel: int = 3
+        """height and width of a kernel, odd"""
+        convolutions: int = 2
+        """convolutions in each stage"""
+        turned: bool = False
+        """true convolution (the kernel turned by 180 degrees) instead of cross-correlation"""
+        hidden: int = 128
+        """units of the dense layer"""
+        activation: ActivationName = "relu"
+        """function of every hidden unit"""
+        dropout: float = 0.3
+        """part of the dense layer's units that is silenced at random while learning"""
+
+        def __post_init__(self) -> None:
+            if not self.channels or min(self.channels) < 1:
+                raise EngramError(f"channels must name at least one stage of at least one kernel, not {self.channels}.")
+            if self.kernel < 1 or self.kernel % 2 == 0:
+                raise EngramError(f"kernel must be odd, so that it has a middle, not {self.kernel}.")
+            if min(self.convolutions, self.hidden) < 1:
+                raise EngramError("convolutions and hidden must be at least 1.")
+            if min(self.shape[1:]) < 2 ** len(self.channels):
+                raise EngramError(
+                    f"Pictures of {self.shape[1]}×{self.shape[2]} are too small for {len(self.channels)} stages: "
+                    "name fewer channels."
+                )
+            if not 0 <= self.dropout < 1:
+                raise EngramError(f"dropout is a part, at least 0 and below 1, not {self.dropout}.")
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        channels, height, width = config.shape
+        self.stages = nn.ModuleList()
+        for outputs in config.channels:
+            self.stages.append(Stage(channels, outputs, config))
+            channels, height, width = outputs, height // 2, width // 2
+        self.dense = nn.Linear(channels * height * width, config.hidden)
+        self.head = nn.Linear(config.hidden, config.classes)
+        self.initialise()
+
+    def initialise(self) -> None:
+        for module in self.modules():
+            if isinstance(module, (nn.Conv2d, nn.Linear)):
+                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+    def forward(self, x_BCHW: Tensor) -> Tensor:
+        h_BCHW = (x_BCHW - self.config.mean) / self.config.std
+        for stage in self.stages:
+            h_BCHW = stage(h_BCHW)
+        h_BD = ACTIVATIONS[self.config.activation].f(self.dense(h_BCHW.flatten(1)))
+        h_BD = F.dropout(tap("hidden", h_BD), self.config.dropout, self.training)
+        return tap("logits", self.head(h_BD))  # (4)
+
+
+class Stage(nn.Module):
+    """Convolutions that keep the size of the picture, then pooling that halves it."""
+
+    def __init__(self, inputs: int, outputs: int, config: CNN.Config) -> None:
+        super().__init__()
+        widths = [inputs] + [outputs] * config.convolutions
+        self.convolutions = nn.ModuleList(
+            Convolution(a, b, config.kernel, turned=config.turned) for a, b in zip(widths, widths[1:], strict=False)
+        )
+        self.norms = nn.ModuleList(nn.BatchNorm2d(outputs) for _ in range(config.convolutions))  # (1)
+        self.activation = config.activation
+
+    def forward(self, h_BCHW: Tensor) -> Tensor:
+        sigma = ACTIVATIONS[self.activation].f
+        for i, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
+            h_BCHW = tap(f"map.{i}", sigma(norm(convolution(h_BCHW))))  # (2)
+        return F.max_pool2d(h_BCHW, 2)  # (3)

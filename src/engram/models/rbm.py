@@ -1,0 +1,164 @@
+"""Restricted Boltzmann machine (note 003 §23).   B batch, V visible units, H hidden units
+
+    E(v, h)      = -v W h' - b v' - c h'                                      energy                  (1)
+    P(h = 1 | v) = sigma((v W + c) / T),  P(v = 1 | h) = sigma((h W' + b) / T)  Gibbs sampling        (2)
+    F(v)         = -b v' - T sum_j log(1 + e^((v W + c)_j / T))               free energy, P(v) ~ e^-F/T  (3)
+    dW = eta (V' sigma(VW + c) - v' sigma(vW + c)) / B                        contrastive divergence  (4)
+    db = eta mean(V - v),   dc = eta mean(sigma(VW + c) - sigma(vW + c))                              (5)
+
+V is data; v is what k rounds of (2) make of it (CD-k), or of chains that are never begun anew (persistent CD).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from engram.core.errors import EngramError
+from engram.core.learner import Batch, Metrics
+from engram.core.registry import FromData
+from engram.core.tap import tap
+
+
+class RBM(nn.Module):
+    """Binary units in two layers, with connections only between them."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        visible: FromData[int] = 784
+        """units that hold the data (V)"""
+        hidden: int = 500
+        """units that explain it (H)"""
+        temperature: float = 1.0
+        """how freely the units flip (T)"""
+
+        def __post_init__(self) -> None:
+            if self.hidden < 1:
+                raise EngramError(f"hidden must be at least 1, not {self.hidden}.")
+            if not self.temperature > 0:
+                raise EngramError(f"temperature must be above 0, not {self.temperature}.")
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.W = nn.Parameter(torch.empty(config.visible, config.hidden), requires_grad=False)
+        self.b = nn.Parameter(torch.empty(config.visible), requires_grad=False)
+        self.c = nn.Parameter(torch.empty(config.hidden), requires_grad=False)
+        self.initialise()
+
+    def initialise(self, mean_V: Tensor | None = None) -> None:
+        """Weights near zero; visible biases at the log-odds of each pixel, so that learning starts past the mean."""
+        nn.init.normal_(self.W, std=0.01)
+        nn.init.zeros_(self.c)
+        nn.init.zeros_(self.b)
+        if mean_V is not None:
+            self.b.copy_(torch.logit(mean_V.clamp(0.001, 0.999)))
+
+    def hidden(self, v_BV: Tensor) -> Tensor:
+        """P(h = 1 | v)"""
+        return torch.sigmoid(torch.addmm(self.c, v_BV, self.W) / self.config.temperature)  # (2)
+
+    def visible(self, h_BH: Tensor) -> Tensor:
+        """P(v = 1 | h)"""
+        return torch.sigmoid(torch.addmm(self.b, h_BH, self.W.T) / self.config.temperature)  # (2)
+
+    def energy(self, v_BV: Tensor, h_BH: Tensor) -> Tensor:
+        return -((v_BV @ self.W) * h_BH).sum(-1) - v_BV @ self.b - h_BH @ self.c  # (1)
+
+    def free_energy(self, v_BV: Tensor) -> Tensor:
+        T = self.config.temperature
+        return -v_BV @ self.b - T * F.softplus(torch.addmm(self.c, v_BV, self.W) / T).sum(-1)  # (3)
+
+    def gibbs(self, v_BV: Tensor, k: int, generator: torch.Generator) -> Tensor:
+        """k rounds of alternating sampling from v."""
+        for _ in range(k):
+            h_BH = draw(self.hidden(v_BV), generator)
+            v_BV = draw(self.visible(h_BH), generator)
+        return v_BV
+
+    def forward(self, v_BV: Tensor) -> Tensor:
+        """The picture that the machine makes of v in one round without noise: P(v | P(h | v))."""
+        h_BH = tap("hidden", self.hidden(v_BV))
+        return tap("reconstruction", self.visible(h_BH))
+
+    def sample(self, count: int, rounds: int, generator: torch.Generator) -> Tensor:
+        """Pictures after many rounds of Gibbs sampling from noise: the probabilities of the last round."""
+        v_BV = draw(torch.sigmoid(self.b).expand(count, -1), generator)
+        v_BV = self.gibbs(v_BV, rounds - 1, generator)
+        return self.visible(draw(self.hidden(v_BV), generator))
+
+
+def draw(p: Tensor, generator: torch.Generator) -> Tensor:
+    """1 with probability p, else 0."""
+    return (torch.rand(p.shape, generator=generator) < p).to(p.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contrast:
+    """How the machine learns from the contrast between the data and its own dreams."""
+
+    k: int = 1
+    """rounds of Gibbs sampling in a step"""
+    persistent: bool = False
+    """carry the dreams on from step to step (persistent CD) instead of beginning them at the data"""
+    lr: float = 0.05
+    """learning rate at the start (eta)"""
+    decay: bool = True
+    """let the learning rate fall linearly to zero"""
+    momentum: float = 0.5
+    """how much of the last update is kept"""
+    weight_decay: float = 1e-4
+    """pull of the weights towards zero"""
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise EngramError(f"k must be at least 1, not {self.k}.")
+        for name in ("lr", "momentum", "weight_decay"):
+            if not getattr(self, name) >= 0:
+                raise EngramError(f"{name} must not be negative or NaN, and is {getattr(self, name)}.")
+
+
+class ContrastiveDivergence:
+    """The learner of an RBM: no loss, no backward; what the data does to the hidden units minus what dreams do."""
+
+    def __init__(self, model: RBM, contrast: Contrast, batch: int, steps: int, generator: torch.Generator) -> None:
+        self.model, self.contrast, self.steps, self.generator = model, contrast, steps, generator
+        self.done = 0
+        self.update = {name: torch.zeros_like(value) for name, value in model.named_parameters()}
+        self.dreams_BV = draw(torch.sigmoid(model.b).expand(batch, -1), generator) if contrast.persistent else None
+
+    @torch.no_grad()
+    def step(self, batch: Batch) -> Metrics:
+        rbm, contrast = self.model, self.contrast
+        V_BV = batch["visible"]
+        begin_BV = V_BV if self.dreams_BV is None else self.dreams_BV
+        H_BH = rbm.hidden(V_BV)
+        h_BH = draw(H_BH if self.dreams_BV is None else rbm.hidden(begin_BV), self.generator)
+        P_BV = rbm.visible(h_BH)
+        v_BV = rbm.gibbs(draw(P_BV, self.generator), contrast.k - 1, self.generator)
+        h_BH = rbm.hidden(v_BV)
+        if self.dreams_BV is not None:
+            self.dreams_BV = v_BV
+        rate = contrast.lr * (1 - self.done / self.steps if contrast.decay else 1)
+        each = 1 / len(V_BV)
+        dW, db, dc = self.update["W"], self.update["b"], self.update["c"]
+        dW.mul_(contrast.momentum).addmm_(V_BV.T, H_BH, alpha=each).addmm_(v_BV.T, h_BH, alpha=-each)  # (4)
+        db.mul_(contrast.momentum).add_(V_BV.mean(0) - v_BV.mean(0))  # (5)
+        dc.mul_(contrast.momentum).add_(H_BH.mean(0) - h_BH.mean(0))  # (5)
+        rbm.W.mul_(1 - rate * contrast.weight_decay).add_(dW, alpha=rate)
+        rbm.b.add_(db, alpha=rate)
+        rbm.c.add_(dc, alpha=rate)
+        self.done += 1
+        return {"reconstruction": (V_BV - P_BV).square().mean()}
+
+    def state_dict(self) -> dict[str, Any]:
+        state = {"done": self.done, "update": self.update, "generator": self.generator.get_state()}
+        return state if self.dreams_BV is None else state | {"dreams": self.dreams_BV}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.done, self.dreams_BV = state["done"], state.get("dreams")
+        for name, value in state["update"].items():
+            self.update[name].copy_(value)
+        self.generator.set_state(state["generator"])

@@ -1,0 +1,47 @@
+"""One complete experiment per system, and the two verbs that Python users start with.
+
+    run = engram.run("cnn", data="fashion", steps=500)       # trains, and returns the run
+    model = engram.load("runs/cnn-1")                        # the model of a run folder, ready to use
+"""
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from engram.core.registry import find
+from engram.training.loop import train
+from engram.training.progress import Progress
+from engram.figures.report import write_report, write_sample
+from engram.training.run import Run
+
+
+def run(name: str, *, out: str | Path | None = None, preset: str = "small", quiet: bool = False, **changes: Any) -> Run:
+    """Train the recipe `name` with some of its fields changed, and leave everything in the folder `out`."""
+    recipe = find(name).from_preset(preset, **changes)
+    running = Run.start(recipe, Path(out) if out else next_folder(name))
+    return carry_on(running, Progress(quiet))
+
+
+def carry_on(running: Run, progress: Progress) -> Run:
+    """Train to the end, then write samples and report."""
+    try:
+        train(running, progress)
+        write_sample(running)
+        write_report(running)
+    finally:
+        running.folder.release()
+    return running
+
+
+def load(path: str | Path) -> nn.Module:
+    """The model of a run folder, in evaluation mode."""
+    return Run.open(Path(path)).learner.model.eval()
+
+
+def next_folder(name: str) -> Path:
+    """The first of runs/NAME-1, runs/NAME-2 … that is not there yet."""
+    number = 1
+    while (path := Path("runs") / f"{name}-{number}").exists():
+        number += 1
+    return path

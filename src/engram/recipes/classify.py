@@ -1,0 +1,181 @@
+"""Classifiers of pictures: what MLP, CNN and ResNet have in common, and the three recipes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from engram import data as datasets
+from engram.core.errors import EngramError
+from engram.core.learner import Batch, Descent, Gradient, Learner, Metrics
+from engram.core.registry import Recipe, Sample, recipe
+from engram.core.seeding import generator
+from engram.data.augment import Augment
+from engram.data.batches import Batches
+from engram.data.dataset import Data, Split
+from engram.figures import classification, network, pictures
+from engram.figures.figure import Figure
+from engram.models.cnn import CNN
+from engram.models.mlp import MLP
+from engram.models.resnet import ResNet
+
+EVALUATION_BATCH = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classifier(Recipe):
+    """Pictures in, classes out, learnt by the gradient of the cross-entropy."""
+
+    kind: ClassVar[str] = "foundations"
+    best: ClassVar[tuple[str, str]] = ("valid_accuracy", "max")
+
+    data: str = "mnist"
+    """data set of labelled pictures (`engram data list`), or a path: folder of class folders, .npz, CSV"""
+    model: Any
+    """the architecture"""
+    batch: int = 128
+    """pictures in a batch"""
+    smoothing: float = 0.0
+    """part of the target that is spread over all classes"""
+    augment: Augment = field(default_factory=Augment)
+    """how pictures are varied while learning"""
+    descent: Descent = field(default_factory=Descent)
+    """how to go downhill"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.batch < 1:
+            raise EngramError(f"batch must be at least 1, not {self.batch}.")
+        if not 0 <= self.smoothing < 1:
+            raise EngramError(f"smoothing is a part, at least 0 and below 1, not {self.smoothing}.")
+
+    @property
+    def per_step(self) -> float:
+        return self.batch
+
+    def load(self) -> Data:
+        loaded = datasets.load(self.data)
+        missing = {"image", "label"} - set(loaded.train)
+        if missing:
+            raise EngramError(f"{self.name} learns from labelled pictures, and {self.data} has no {min(missing)}.")
+        return loaded
+
+    def learner(self, data: Data) -> Gradient:
+        image = data.train["image"]
+        pixels = image[: 10_000].float() / 255
+        seen = {"mean": pixels.mean().item(), "std": max(pixels.std().item(), 1e-3)}
+        config = replace(self.model, shape=tuple(image.shape[1:]), classes=len(data.classes), **seen)
+        return Gradient(self.Model(config), self.loss, self.descent, self.steps)
+
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Metrics]:
+        logits_BK = model(batch["image"])
+        loss = F.cross_entropy(logits_BK, batch["label"], label_smoothing=self.smoothing)
+        return loss, {"accuracy": (logits_BK.detach().argmax(1) == batch["label"]).float().mean()}
+
+    def batches(self, data: Data) -> Batches:
+        def prepare(batch: dict[str, Any], generator: torch.Generator) -> dict[str, Any]:
+            return {"image": self.augment(batch["image"].float() / 255, generator), "label": batch["label"]}
+
+        columns = Split({name: data.train[name] for name in ("image", "label")})
+        return Batches(columns, self.batch, generator(self.seed, "batches"), prepare)
+
+    def evaluate(self, learner: Learner, data: Data, split: str) -> dict[str, float]:
+        logits_NK, label_N = predict(learner.model, data[split])
+        measured = {
+            "loss": F.cross_entropy(logits_NK, label_N).item(),
+            "accuracy": (logits_NK.argmax(1) == label_N).double().mean().item(),
+        }
+        return measured | self.gradient_flow(learner.model, data[split]) if split == "valid" else measured
+
+    def gradient_flow(self, model: nn.Module, split: Split) -> dict[str, float]:
+        """Norm of the gradient in each layer's weights, relative to the weights, on one batch."""
+        batch = {"image": split["image"][: self.batch].float() / 255, "label": split["label"][: self.batch]}
+        layers = {name: weight for name, weight in model.named_parameters() if weight.ndim > 1}
+        with torch.enable_grad():
+            gradients = torch.autograd.grad(self.loss(model, batch)[0], list(layers.values()))
+        return {
+            f"gradient.{name.removesuffix('.weight')}": (gradient.norm() / weight.norm()).item()
+            for (name, weight), gradient in zip(layers.items(), gradients, strict=True)
+        }
+
+    def figures(self, learner: Learner, data: Data) -> Iterator[Figure]:
+        logits_NK, label_N = predict(learner.model, data.test)
+        yield classification.confusion(logits_NK, label_N, data.classes)
+        yield classification.mistakes(data.test["image"], logits_NK, label_N, data.classes)
+        first = next(weight for weight in learner.model.parameters() if weight.ndim > 1)
+        yield pictures.filters(first.detach(), tuple(data.train["image"].shape[1:]))
+        yield network.activation_maps(learner.model, data.test["image"][:1].float() / 255)
+
+    def probe(self, model: nn.Module, data: Data, item: int) -> str:
+        if not 0 <= item < len(data.test):
+            raise EngramError(f"item must be from 0 to {len(data.test) - 1}, the size of the test split, not {item}.")
+        index = torch.tensor([item])
+        p_K = model(data.test["image"][index].float() / 255).softmax(1)[0]
+        truth = data.classes[int(data.test["label"][item])]
+        return f"test picture {item}, «{truth}», taken for «{data.classes[int(p_K.argmax())]}» ({p_K.max():.1%})"
+
+    def sample(self, learner: Learner, data: Data, count: int, generator: torch.Generator) -> Sample:
+        """Pictures of the test split and what the model takes them for."""
+        index = torch.randint(len(data.test), (count,), generator=generator)
+        chosen = data.test.take(index)
+        p_NK = predict(learner.model, chosen)[0].softmax(1)
+        lines = [
+            f"{i:>6}  is {data.classes[int(t)]:<12} taken for {data.classes[int(p.argmax())]:<12} {p.max():.1%}"
+            for i, t, p in zip(index.tolist(), chosen["label"], p_NK, strict=True)
+        ]
+        arrays = {"item": index, "image": chosen["image"], "label": chosen["label"], "probability": p_NK}
+        return Sample(arrays, "\n".join(lines), pictures.grid(chosen["image"]))
+
+
+def predict(model: nn.Module, split: Split) -> tuple[Tensor, Tensor]:
+    """Logits of a whole split, batch by batch, and its labels."""
+    image, label = split["image"], split["label"]
+    parts = torch.arange(len(split)).split(EVALUATION_BATCH)
+    with torch.no_grad():
+        return torch.cat([model(image[index].float() / 255) for index in parts]), label
+
+
+@recipe
+@dataclass(frozen=True, kw_only=True)
+class MLPRecipe(Classifier):
+    """Dense layers classify pictures; the place to watch gradients vanish and overfitting set in."""
+
+    name: ClassVar[str] = "mlp"
+    title: ClassVar[str] = "Multi-layer perceptron"
+    notes: ClassVar[str] = "003 §3.1, §8, §11–12"
+    Model: ClassVar[type[nn.Module]] = MLP
+
+    steps: int = 4000
+    every: int = 400
+    model: MLP.Config = field(default_factory=MLP.Config)
+
+
+@recipe
+@dataclass(frozen=True, kw_only=True)
+class CNNRecipe(Classifier):
+    """Convolutions and pooling classify pictures."""
+
+    name: ClassVar[str] = "cnn"
+    title: ClassVar[str] = "Convolutional network"
+    notes: ClassVar[str] = "003 §14–15"
+    Model: ClassVar[type[nn.Module]] = CNN
+
+    steps: int = 1200
+    model: CNN.Config = field(default_factory=CNN.Config)
+
+
+@recipe
+@dataclass(frozen=True, kw_only=True)
+class ResNetRecipe(Classifier):
+    """Blocks that each add a little to what came in classify pictures."""
+
+    name: ClassVar[str] = "resnet"
+    title: ClassVar[str] = "Residual network"
+    notes: ClassVar[str] = "001 «ResNet», 003 §13–15"
+    Model: ClassVar[type[nn.Module]] = ResNet
+
+    steps: int = 1200
+    model: ResNet.Config = field(default_factory=ResNet.Config)

@@ -1,0 +1,112 @@
+"""The Hodgkin–Huxley neuron under any current: nothing is learnt, time passes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from engram.core.errors import EngramError
+from engram.core.learner import Learner
+from engram.core.registry import Recipe, Sample, recipe
+from engram.core.seeding import generator
+from engram.data.series import read_series
+from engram.figures.figure import Figure
+from engram.figures.neuron import neuron
+from engram.neurons.hodgkin_huxley import HodgkinHuxley
+from engram.neurons.simulation import Simulation, Stretches
+from engram.neurons.stimulus import Stimulus
+
+
+@recipe
+@dataclass(frozen=True, kw_only=True)
+class HodgkinHuxleyRecipe(Recipe):
+    """Sodium and potassium channels make spikes out of an injected current; nothing is learnt, time passes."""
+
+    name: ClassVar[str] = "hodgkin-huxley"
+    title: ClassVar[str] = "Hodgkin–Huxley neuron"
+    kind: ClassVar[str] = "neurons"
+    notes: ClassVar[str] = "003 §2.1"
+    Model: ClassVar[type[nn.Module]] = HodgkinHuxley
+    best: ClassVar[tuple[str, str]] = ("valid_rate_hz", "max")
+    unit: ClassVar[str] = "ms"
+
+    data: str = "stimulus"
+    """«stimulus», the current that the settings below describe, or a file with one's own (CSV or .npy, T × N)"""
+    steps: int = 250
+    """how many stretches of current to let pass"""
+    every: int = 50
+    """stretches between two evaluations, each followed by a checkpoint"""
+    stretch_ms: float = 1.0
+    """length of a stretch"""
+    record_ms: float = 0.05
+    """time between two recorded values"""
+    model: HodgkinHuxley.Config = field(default_factory=HodgkinHuxley.Config)
+    """the neuron"""
+    current: Stimulus = field(default_factory=lambda: Stimulus(noise=0.5))
+    """the injected current"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("stretch_ms", "record_ms"):
+            if not getattr(self, name) >= self.model.step_ms:
+                raise EngramError(f"{name} must be at least step_ms ({self.model.step_ms}), not {getattr(self, name)}.")
+
+    @property
+    def per_step(self) -> float:
+        return self.stretch_ms
+
+    @property
+    def stretch(self) -> int:
+        """Time steps in a stretch."""
+        return round(self.stretch_ms / self.model.step_ms)
+
+    def load(self) -> Tensor:
+        if self.data == "stimulus":
+            random = generator(self.seed, "current")
+            return self.current.sample(self.steps * self.stretch, self.model.step_ms, self.model.neurons, random)
+        current_TN = read_series(self.data).double()
+        if current_TN.shape[1] not in (1, self.model.neurons):
+            found = current_TN.shape[1]
+            raise EngramError(f"{self.data} has {found} columns: one for all neurons or {self.model.neurons} are needed.")
+        return current_TN.expand(-1, self.model.neurons)
+
+    def learner(self, data: Tensor) -> Simulation:
+        return Simulation(HodgkinHuxley(self.model), stride=round(self.record_ms / self.model.step_ms))
+
+    def batches(self, data: Tensor) -> Stretches:
+        return Stretches(data, self.stretch)
+
+    def evaluate(self, learner: Learner, data: Tensor, split: str) -> dict[str, float]:
+        """Rate and regularity so far: there is nothing to generalise, so every split is the recording."""
+        assert isinstance(learner, Simulation)
+        spikes = sum(len(times) for times in learner.spikes_ms)
+        return {"rate_hz": learner.rates_hz().mean().item(), "spikes": float(spikes)}
+
+    def figures(self, learner: Learner, data: Tensor) -> Iterator[Figure]:
+        assert isinstance(learner, Simulation)
+        yield from neuron(learner)
+
+    def probe(self, model: nn.Module, data: Tensor, item: int) -> str:
+        """50 ms of the current from a random moment on, beginning at rest."""
+        if not 0 <= item < len(data):
+            raise EngramError(f"item must be a time step from 0 to {len(data) - 1}, not {item}.")
+        length = round(50 / self.model.step_ms)
+        model(data[item : item + length])
+        return f"the first 50 ms of the current from {item * self.model.step_ms:g} ms on, beginning at rest"
+
+    def sample(self, learner: Learner, data: Tensor, count: int, generator: torch.Generator) -> Sample:
+        """The same neuron under `count` other currents of the same kind: how alike are the answers?"""
+        model = HodgkinHuxley(self.model)
+        lines, recordings, currents = [], [], []
+        for i in range(count):
+            J_TN = self.current.sample(self.steps * self.stretch, self.model.step_ms, self.model.neurons, generator)
+            again = Simulation(model, stride=round(self.record_ms / self.model.step_ms))
+            model.state.copy_(model.rest())
+            again.step({"current": J_TN})
+            lines.append(f"trial {i + 1}: {len(again.spikes_ms[0])} spikes, {again.rates_hz()[0]:.1f} Hz")
+            recordings.append(again.recording_T4N[:, 0])
+            currents.append(again.current_TN)
+        arrays = {"V_mV": torch.stack(recordings), "current": torch.stack(currents)}
+        return Sample(arrays, "\n".join(lines))

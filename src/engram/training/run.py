@@ -1,0 +1,192 @@
+"""A run in progress: everything that changes, and how it goes one step on.
+
+    run = Run.start(recipe, path)    or    Run.resume(path)
+    train(run, Progress())                                        # training/loop.py
+"""
+
+import dataclasses
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engram.core.errors import EngramError
+from engram.core.learner import Metrics
+from engram.core.registry import Recipe, change, find, from_json
+from engram.core.seeding import aside
+from engram.training.folder import RunFolder
+from engram.training.machine import machine
+
+
+class Run:
+    """Recipe, data, learner and batches of one run, its position, and the folder it is kept in."""
+
+    def __init__(self, recipe: Recipe, folder: RunFolder) -> None:
+        self.recipe, self.folder = recipe, folder
+        torch.manual_seed(recipe.seed)
+        self.data = recipe.load()
+        self.learner = recipe.learner(self.data)
+        self.batches = recipe.batches(self.data)
+        self.step = 0
+        self.seconds = 0.0
+        self.best_step, self.best_value = 0, math.inf
+        self.finished = False
+        self.window: list[Metrics] = []  # what the steps since the last line of metrics measured
+        self._clock = time.perf_counter()
+
+    # ------------------------------------------------------------------ beginning, opening, saving
+
+    @classmethod
+    def start(cls, recipe: Recipe, path: Path) -> "Run":
+        """A new run in a new folder; nothing is created if the recipe or its data is not in order."""
+        RunFolder(path).must_be_vacant()
+        run = cls(recipe, RunFolder(path))
+        began = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        about = {"recipe": recipe.name, "fields": dataclasses.asdict(recipe), "machine": machine(), "began": began}
+        run.folder = RunFolder.create(path, about)
+        config = dataclasses.asdict(run.learner.model.config)  # type: ignore[call-overload]
+        run.folder.write_json("config.json", {"architecture": type(run.learner.model).__name__, **config})
+        run.save()
+        return run
+
+    @classmethod
+    def open(cls, path: Path, step: int | None = None) -> "Run":
+        """A run to look at: as its checkpoint of `step` has it, or the newest, or the best if it was stopped early."""
+        folder = RunFolder.open(path)
+        run = cls(recipe_of(folder), folder)
+        model, state, _ = folder.load(step)
+        run._load(model, state)
+        if run.finished and step is None:
+            run._take_best()
+        return run
+
+    @classmethod
+    def resume(cls, path: Path, **changes: Any) -> "Run":
+        """A run to go on with; the folder is claimed, and metrics past the checkpoint are forgotten."""
+        folder = RunFolder.open(path)
+        folder.claim()
+        run = cls(change(recipe_of(folder), **changes), folder)
+        model, state, about = folder.load()
+        run._load(model, state)
+        folder.cut_metrics(about["metrics_bytes"])
+        if changes:
+            fields = dataclasses.asdict(run.recipe)
+            folder.write_json("recipe.json", {**folder.read_json("recipe.json"), "fields": fields})
+            run.finished = False
+        return run
+
+    def _load(self, model: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
+        try:
+            self.learner.model.load_state_dict(model)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split()[:40])
+            raise EngramError(f"The weights in {self.folder.path} do not fit the model: {reason}.") from None
+        self.learner.load_state_dict(state["learner"])
+        self.batches.load_state_dict(state["batches"])
+        torch.set_rng_state(state["rng"])
+        self.step, self.seconds, self.finished = state["step"], state["seconds"], state["finished"]
+        self.best_step, self.best_value = state["best"]
+        self.window = [{name: torch.tensor(value) for name, value in line.items()} for line in state["window"]]
+
+    def save(self, weights: dict[str, torch.Tensor] | None = None) -> None:
+        """Write a checkpoint: after it, this run can be continued exactly from here."""
+        state = {
+            "step": self.step,
+            "seconds": self.seconds,
+            "finished": self.finished,
+            "best": (self.best_step, self.best_value),
+            "window": [{name: float(value) for name, value in line.items()} for line in self.window],
+            "rng": torch.get_rng_state(),
+            "learner": self.learner.state_dict(),
+            "batches": self.batches.state_dict(),
+        }
+        keep = {self.best_step} if self.recipe.patience else set()
+        self.folder.save(self.step, weights or self.learner.model.state_dict(), state, keep)
+
+    # ------------------------------------------------------------------ going on
+
+    def advance(self) -> None:
+        """One step."""
+        self.window.append(self.learner.step(next(self.batches)))
+        self.step += 1
+
+    def tick(self) -> float:
+        """Count the time since the last tick, and return all of it."""
+        now = time.perf_counter()
+        self.seconds, self._clock = self.seconds + now - self._clock, now
+        return self.seconds
+
+    def record(self) -> dict[str, Any]:
+        """A line of metrics with the means over the steps since the last one, none of which may be NaN or infinite."""
+        values = {name: [float(line[name]) for line in self.window if name in line] for name in names(self.window)}
+        for name, series in values.items():
+            for i, value in enumerate(series):
+                if not math.isfinite(value):
+                    raise NotFinite(self, name, value, self.step - len(series) + i + 1)
+        self.window = []
+        return self._write({name: sum(series) / len(series) for name, series in values.items()})
+
+    def evaluate(self, split: str) -> dict[str, Any]:
+        """A line of metrics with how good the model is on a split."""
+        with aside(self.learner.model, self.recipe.seed):
+            measured = self.recipe.evaluate(self.learner, self.data, split)
+        for name, value in measured.items():
+            if not math.isfinite(value):
+                raise NotFinite(self, f"{split}_{name}", value, self.step)
+        return self._write({f"{split}_{name}": value for name, value in measured.items()})
+
+    def _write(self, values: dict[str, float]) -> dict[str, Any]:
+        line = {"step": self.step, "seconds": round(self.tick(), 3), **values}
+        self.folder.append_metrics([line])
+        return line
+
+    def judge(self, line: dict[str, Any]) -> bool:
+        """Whether it is time to stop early: no better evaluation for as long as the recipe's patience."""
+        name, wanted = self.recipe.best
+        if name in line:
+            value = line[name] if wanted == "min" else -line[name]
+            if value < self.best_value:
+                self.best_step, self.best_value = self.step, value
+        waited = (self.step - self.best_step) / self.recipe.every
+        return bool(self.recipe.patience) and waited >= self.recipe.patience
+
+    def finish(self) -> dict[str, Any]:
+        """The end: take the best weights if stopping early was asked for, and measure on the test split."""
+        last = {name: value.clone() for name, value in self.learner.model.state_dict().items()}
+        self._take_best()
+        line = self.evaluate("test")
+        self.finished = True
+        self.save(last)
+        if self.recipe.patience:
+            self.folder.publish(self.best_step)
+        return line
+
+    def _take_best(self) -> None:
+        if self.recipe.patience and self.best_step != self.step:
+            self.learner.model.load_state_dict(self.folder.load(self.best_step)[0])
+
+
+class NotFinite(EngramError):
+    """Learning has come apart."""
+
+    def __init__(self, run: Run, name: str, value: float, step: int) -> None:
+        saved = run.folder.checkpoints()[-1]
+        super().__init__(
+            f"{name} became {value} at step {step}: try a lower --lr, more --warmup or a --clip of 1; "
+            f"the checkpoint of step {saved} in {run.folder.path} is intact."
+        )
+
+
+def names(window: list[Metrics]) -> list[str]:
+    return list(dict.fromkeys(name for line in window for name in line))
+
+
+def recipe_of(folder: RunFolder) -> Recipe:
+    """The recipe that a folder was made by."""
+    content = folder.read_json("recipe.json")
+    if not isinstance(content.get("recipe"), str) or not isinstance(content.get("fields"), dict):
+        raise EngramError(f"{folder.path / 'recipe.json'} is damaged: it names no recipe or no fields.")
+    recipe: Recipe = from_json(find(content["recipe"])(), content["fields"])
+    return recipe
