@@ -22,7 +22,19 @@ _HOME = {
     "watch": "engram.core.tap",
 }
 
-__all__ = ["__version__", *_HOME]  # noqa: PLE0604
+__all__ = [
+    "CNN",
+    "MLP",
+    "RBM",
+    "EngramError",
+    "HodgkinHuxley",
+    "ResNet",
+    "catalogue",
+    "load",
+    "run",
+    "tap",
+    "watch",
+]
 
 if TYPE_CHECKING:
     from engram.core.errors import EngramError

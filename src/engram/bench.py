@@ -36,7 +36,8 @@ def load(name: str) -> ModuleType:
         raise unknown("benchmark", name, names())
     path = folder() / f"{name.replace('-', '_')}.py"
     spec = importlib.util.spec_from_file_location(f"engram_benchmark_{path.stem}", path)
-    assert spec and spec.loader
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

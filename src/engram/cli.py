@@ -87,6 +87,9 @@ class RunOptions(ShownOptions):
     """go on if the folder already holds a run, instead of refusing"""
 
 
+SHOWN, DEFAULTS = ShownOptions(), RunOptions()
+
+
 # ---------------------------------------------------------------------- verbs
 
 
@@ -139,7 +142,7 @@ def resume(words: list[str]) -> int:
     """Go on with a run."""
 
     def arguments(
-        resume: Path, steps: int | None = None, minutes: float | None = None, run: ShownOptions = ShownOptions()
+        resume: Path, steps: int | None = None, minutes: float | None = None, run: ShownOptions = SHOWN
     ) -> tuple[Path, dict[str, Any], ShownOptions]:
         """Go on with a run from its newest checkpoint.
 
@@ -276,7 +279,7 @@ def data_list(words: list[str]) -> None:
     rows = []
     for name in datasets.names():
         info = datasets.info(name)
-        row = {"name": name, "kind": info.kind, "title": info.title, "licence": info.licence}
+        row: dict[str, Any] = {"name": name, "kind": info.kind, "title": info.title, "licence": info.licence}
         if json:
             row |= {"source": info.source, "sha256": info.sha256, "columns": dict(info.columns)}
         sizes: Any = dict(info.sizes) if json else ", ".join(f"{k} {v:,}" for k, v in info.sizes.items())
@@ -376,7 +379,7 @@ def parse_run(cls: Any, words: list[str]) -> tuple[Any, RunOptions]:
             preset = word.partition("=")[2] or (words[i + 1] if i + 1 < len(words) else preset)
     default = cls.from_preset(preset)
 
-    def arguments(recipe: Any = default, run: RunOptions = RunOptions()) -> tuple[Any, RunOptions]:
+    def arguments(recipe: Any = default, run: RunOptions = DEFAULTS) -> tuple[Any, RunOptions]:
         return recipe, run
 
     arguments.__annotations__["recipe"] = cls

@@ -10,7 +10,7 @@ from scipy.integrate import solve_ivp
 
 from engram.core.errors import EngramError
 from engram.neurons import kernels
-from engram.neurons.hodgkin_huxley import HodgkinHuxley, gates_inf, linoid, rates, spike_times_ms
+from engram.neurons.hodgkin_huxley import THRESHOLD_MV, HodgkinHuxley, gates_inf, linoid, rates, spike_times_ms
 from engram.neurons.stimulus import Stimulus
 
 DURATION_MS = 250.0
@@ -32,7 +32,7 @@ def solve(pieces):
     """Spike times by DOP853 from rest, one call per piece (start, end, J at start, J at end): no kink inside any."""
 
     def rising(t, x, *piece):
-        return x[0]
+        return x[0] - THRESHOLD_MV
 
     rising.direction = 1
     spikes, x = [], HodgkinHuxley().state[:, 0].numpy()
@@ -108,7 +108,7 @@ def test_steady_rates_are_the_published_ones():
     J = torch.tensor([6.3, 7.0, 10.0, 20.0, 60.0, 100.0], dtype=torch.float64)
     model = HodgkinHuxley(HodgkinHuxley.Config(neurons=6, V_L=-54.3))
     _, recording_T4N = model.step(model.state, J.expand(100_000, 6))
-    spikes = [spike_times_ms(V_T, 0.01, threshold_mV=-30.0) for V_T in recording_T4N[:, 0].T]
+    spikes = [spike_times_ms(V_T, 0.01) for V_T in recording_T4N[:, 0].T]
     rates_hz = [1000 / np.diff(times[times > 500]).mean() for times in spikes]
     assert rates_hz == pytest.approx([52.924, 58.460, 68.390, 86.507, 124.470, 147.282], abs=0.05, rel=0)
 
@@ -237,7 +237,7 @@ def test_state_dict_keeps_values_per_neuron():
 
 
 def test_spike_times_on_straight_lines_are_exact():
-    assert spike_times_ms([-1.0, 3.0, -2.0, -1.0, 0.0, 5.0], step_ms=0.5) == pytest.approx([0.625, 2.5])
+    assert spike_times_ms([-1.0, 3.0, -2.0, -1.0, 0.0, 5.0], 0.5, threshold_mV=0.0) == pytest.approx([0.625, 2.5])
     assert spike_times_ms([-30.0, -10.0], step_ms=0.5, threshold_mV=-20.0) == pytest.approx([0.75])
     assert spike_times_ms([1.0, 2.0], step_ms=0.5).size == 0
 

@@ -42,7 +42,7 @@ class Sample:
     arrays: Mapping[str, Tensor]
     text: str
     image: Tensor | None = None
-    """uint8, height × width × 3"""
+    """uint8, height × width × 4: red, green, blue and opacity"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,9 @@
 """Data: sets that are generated, sets that are obtained from packages and kept in a cache, and one's own files.
 
-    data = load("mnist")
-    data.train["image"]          # uint8 55000 × 1 × 28 × 28
-    load("points", shape="moons", seed=1)
-    load("my/pictures")          # a folder of class folders, or a .csv, .npz, .npy or .txt file
+data = load("mnist")
+data.train["image"]          # uint8 55000 × 1 × 28 × 28
+load("points", shape="moons", seed=1)
+load("my/pictures")          # a folder of class folders, or a .csv, .npz, .npy or .txt file
 """
 
 from dataclasses import replace

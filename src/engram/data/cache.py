@@ -7,12 +7,14 @@ column of bitmaps as its bits; the header of the safetensors file says which is 
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -31,23 +33,42 @@ class Damaged(Exception):
 
 
 def folder() -> Path:
-    """Where data sets are kept: `ENGRAM_DATA`, or `~/.cache/engram`; made if it is not there."""
-    path = Path(os.environ.get("ENGRAM_DATA") or Path.home() / ".cache" / "engram").expanduser()
-    with complaining(path):
-        path.mkdir(parents=True, exist_ok=True)
-    return path
+    """Where data sets are kept: `ENGRAM_DATA`, or `~/.cache/engram`."""
+    return Path(os.environ.get("ENGRAM_DATA") or Path.home() / ".cache" / "engram").expanduser()
 
 
 @contextmanager
-def complaining(path: Path) -> Iterator[None]:
+def complaining() -> Iterator[None]:
     """Turn the machine's refusal to read or write the cache (no space, no permission) into a sentence."""
     try:
         yield
     except OSError as error:
         raise EngramError(
-            f"The data cache {path} cannot be used ({error.strerror or error}): free it, or name another folder in "
+            f"The data cache {folder()} cannot be used ({error.strerror or error}): free it, or name another folder in "
             "the environment variable ENGRAM_DATA."
         ) from error
+
+
+@contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Hold a data set's lock: only one process at a time obtains it. What a killed one left behind is cleared away."""
+    with complaining():
+        folder().mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder() / f"{name}.lock")
+        lock.acquire()
+    try:
+        for stale in folder().glob(f".{name}-*"):
+            shutil.rmtree(stale, ignore_errors=True)
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def draft(name: str) -> Iterator[Path]:
+    """A folder inside the cache for work on a data set, gone afterwards whatever happens."""
+    with complaining(), tempfile.TemporaryDirectory(dir=folder(), prefix=f".{name}-") as path:
+        yield Path(path)
 
 
 def path_of(name: str) -> Path:
@@ -66,26 +87,24 @@ def cached(name: str) -> bool:
         return False
 
 
-def write(name: str, parts: Parts) -> Path:
+def write(name: str, parts: Parts) -> None:
     """Keep a data set. Nobody ever sees half of it."""
     tensors: dict[str, Tensor] = {}
     layout: dict[str, Any] = {"classes": parts.classes, "splits": {}}
     for part, split in parts.splits.items():
         layout["splits"][part] = {column: _pack(f"{part}/{column}", split[column], tensors) for column in split}
-    path = path_of(name)
-    with complaining(path.parent), tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{name}-") as draft:
-        new = Path(draft) / "data"
+    with draft(name) as place:
+        new = place / "data"
         save_file({key: value.contiguous() for key, value in tensors.items()}, new, {"layout": json.dumps(layout)})
-        voucher = Path(draft) / "voucher"
+        voucher = place / "voucher"
         voucher.write_text(json.dumps({"size": new.stat().st_size, "sha256": hash_of(new)}))
         voucher_of(name).unlink(missing_ok=True)
-        _settle(new, path)
+        _settle(new, path_of(name))
         _settle(voucher, voucher_of(name))
-    return path
 
 
 def read(name: str) -> Parts:
-    """A data set out of the cache; Damaged if the file is not the one that was written."""
+    """A data set out of the cache; FileNotFoundError if it is not there, Damaged if it is not what was written."""
     path, voucher = path_of(name), _voucher(name)
     if not path.exists() or path.stat().st_size != voucher["size"]:
         raise Damaged
@@ -114,12 +133,12 @@ def _voucher(name: str) -> dict[str, Any]:
     return voucher
 
 
-def _settle(draft: Path, path: Path) -> None:
+def _settle(new: Path, path: Path) -> None:
     """Move a finished file to its place once it is safely on the disk."""
-    draft.chmod(0o644)  # safetensors writes for the owner alone, and a cache may be shared
-    with draft.open("rb+") as stream:
+    new.chmod(0o644)  # safetensors writes for the owner alone, and a cache may be shared
+    with new.open("rb+") as stream:
         os.fsync(stream.fileno())
-    draft.replace(path)
+    new.replace(path)
 
 
 def _pack(key: str, column: Any, tensors: dict[str, Tensor]) -> Any:

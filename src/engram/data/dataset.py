@@ -71,7 +71,7 @@ class Parts:
 
     splits: Mapping[str, Split]
     classes: tuple[str, ...] = ()
-    """names of the values of `label`"""
+    """names of the values of `label`, or of the column that stands in its place"""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,7 @@
 """Obtaining a data set: from a file the user names, else from its sources in order, each checked before it is read."""
 
-import shutil
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-
-from filelock import FileLock
 
 from engram.core.errors import EngramError
 from engram.data import cache
@@ -21,12 +17,9 @@ def obtain(entry: Entry, from_file: Path | None = None) -> Parts:
     name = entry.info.name
     if from_file is None and (parts := _kept(name)) is not None:
         return parts
-    folder = cache.folder()
-    with cache.complaining(folder), FileLock(folder / f"{name}.lock"):
+    with cache.locked(name):
         if from_file is None and (parts := _kept(name)) is not None:
             return parts
-        for stale in folder.glob(f".{name}-*"):  # of a process that was killed: we hold the lock, so nobody uses it
-            shutil.rmtree(stale, ignore_errors=True)
         parts = _from_file(entry, from_file) if from_file is not None else _from_sources(entry)
         check_known(entry.info, (entry.arrange(parts) if entry.arrange else parts).splits)
         check_splits(name, parts.splits)
@@ -35,10 +28,11 @@ def obtain(entry: Entry, from_file: Path | None = None) -> Parts:
 
 
 def _kept(name: str) -> Parts | None:
-    try:
-        return cache.read(name)
-    except (FileNotFoundError, cache.Damaged):
-        return None
+    with cache.complaining():
+        try:
+            return cache.read(name)
+        except (FileNotFoundError, cache.Damaged):
+            return None
 
 
 def _from_sources(entry: Entry) -> Parts:
@@ -61,9 +55,9 @@ def _download(name: str, source: Source, progress: Progress) -> list[Files]:
     """The wanted files of each archive of a source. The archives themselves are not kept."""
     files = []
     for archive in source.archives:
-        with tempfile.TemporaryDirectory(dir=cache.folder(), prefix=f".{name}-") as folder:
+        with cache.draft(name) as folder:
             progress.doing(f"downloading {archive}")
-            path = archive.download(Path(folder), progress)
+            path = archive.download(folder, progress)
             progress.doing(f"unpacking {archive}")
             files.append(archive.verified(path))
     return files

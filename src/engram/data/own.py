@@ -9,7 +9,7 @@ from engram.data.checks import check_splits, describe
 from engram.data.columns import Strings
 from engram.data.dataset import Data, Info, Parts, Split
 from engram.data.division import cut, divided
-from engram.data.pictures import read_pictures
+from engram.data.pictures import SUFFIXES, read_pictures
 from engram.data.tables import read_csv, read_npy, read_npz
 
 TEXT_LIMIT = 2 << 30
@@ -18,6 +18,7 @@ TEXT_LIMIT = 2 << 30
 
 def load_own(path: Path, **options: Any) -> Data:
     """Read the user's file or folder; the options `size` and `grayscale` are for pictures."""
+    path = path.expanduser()
     if not path.exists():
         raise EngramError(f"There is no file or folder {path}.")
     kind, read = _reader(path)
@@ -34,8 +35,8 @@ def load_own(path: Path, **options: Any) -> Data:
 
 def _reader(path: Path) -> tuple[str, Callable[..., Parts]]:
     if path.is_dir():
-        texts = any(path.glob("*.txt"))
-        return ("text", read_text) if texts else ("images", read_pictures)
+        pictures = any(file.suffix.lower() in SUFFIXES for file in path.rglob("*"))
+        return ("text", read_text) if any(path.glob("*.txt")) and not pictures else ("images", read_pictures)
     if path.suffix.lower() not in READERS:
         raise EngramError(
             f"{path} is of no kind that can be read: give a folder of pictures or of .txt files, or one file that ends "

@@ -14,7 +14,7 @@ from engram.data.catalogue import generated
 from engram.data.dataset import Parts, Split
 from engram.data.division import counts
 
-Floats = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.floating]
 Ints = npt.NDArray[np.int64]
 Shape = Callable[[Ints, np.random.Generator], tuple[Floats, Floats]]
 

@@ -81,7 +81,7 @@ def reverse(*, length: int = 10, symbols: int = 8, count: int = 10_000, seed: in
 def selective_copy(*, length: int = 10, among: int = 64, symbols: int = 8, count: int = 10_000, seed: int = 0) -> Parts:
     _checked(length=length, symbols=symbols)
     if among < length:
-        raise EngramError(f"{length} symbols cannot be scattered over {among} places: let `among` be at least `length`.")
+        raise EngramError(f"{length} symbols do not fit into {among} places: let `among` be at least `length`.")
     rng = np.random.default_rng(seed)
 
     def split(size: int) -> Split:

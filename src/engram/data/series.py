@@ -17,7 +17,9 @@ def read_series(path: str | Path) -> Tensor:
         raise EngramError(f"There is no file {path}.")
     values = read_array(path)
     if values.ndim not in (1, 2) or values.size == 0:
-        raise EngramError(f"{path} must hold a table of numbers, one row per time step, and has the shape {values.shape}.")
+        raise EngramError(
+            f"{path} must hold a table of numbers, one row per time step, and has the shape {values.shape}."
+        )
     series_TN = torch.as_tensor(values, dtype=torch.float64).reshape(len(values), -1)
     check_finite(str(path), "values", series_TN)
     return series_TN

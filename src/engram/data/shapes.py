@@ -18,7 +18,7 @@ from engram.data.columns import Strings
 from engram.data.dataset import Parts, Split
 from engram.data.division import counts
 
-Floats = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.floating]
 Ints = npt.NDArray[np.int64]
 
 COLOURS = {

@@ -39,11 +39,16 @@ class Layout:
     header: bool
 
     def rows(self) -> Iterator[tuple[int, list[str]]]:
-        """(line number, cells) of each row of data."""
+        """(line number, cells) of each row of data, each found to have all its cells."""
         with self.path.open(newline="", encoding="utf-8-sig") as stream:
             reader = csv.reader(stream, delimiter=self.delimiter)
-            rows = ((reader.line_num, row) for row in reader if row)
-            yield from islice(rows, int(self.header), None)
+            for row in islice(filter(None, reader), int(self.header), None):
+                if len(row) != len(self.names):
+                    raise EngramError(
+                        f"Line {reader.line_num} of {self.path} has {len(row)} columns where the first line has "
+                        f"{len(self.names)}."
+                    )
+                yield reader.line_num, [cell.strip() for cell in row]
 
 
 def read_csv(path: Path) -> Parts:
@@ -52,12 +57,9 @@ def read_csv(path: Path) -> Parts:
         raise EngramError(f"{path} is larger than the {LIMIT >> 30} GB that are read at once: save it as .npz.")
     try:
         layout = _layout(path)
-        named = [i for i, name in enumerate(layout.names) if layout.header and name.lower() in LABELS]
-        last = len(layout.names) - 1
-        words = _column(layout, named[0] if named else last)
-        label = named[0] if named else (last if last > 0 and not _measured(words) else None)
+        label = _label(layout)
         inputs = [i for i in range(len(layout.names)) if i != label]
-        return _parts(path, {"": (_numbers(layout, inputs), None if label is None else words)})
+        return _parts(path, {"": (_numbers(layout, inputs), None if label is None else _column(layout, label))})
     except (UnicodeDecodeError, csv.Error) as error:
         raise EngramError(f"{path} is not a CSV file in UTF-8: {error}.") from error
 
@@ -83,13 +85,28 @@ def _is_number(cell: str) -> bool:
     return True
 
 
+def _label(layout: Layout) -> int | None:
+    """Which column is the label. Without a name it is the last; but files of pictures often have it first."""
+    for i, name in enumerate(layout.names):
+        if layout.header and name.lower() in LABELS:
+            return i
+    last = len(layout.names) - 1
+    words = _column(layout, last)
+    if last == 0 or _side(last + 1) or _measured(words):
+        return None
+    corner_pixel = _side(last) is not None and len(set(words)) == 1
+    return 0 if corner_pixel else last
+
+
+def _side(columns: int) -> int | None:
+    """The side of the square picture that so many columns would be the pixels of."""
+    side = math.isqrt(columns)
+    return side if side * side == columns >= SMALLEST_PICTURE else None
+
+
 def _column(layout: Layout, index: int) -> Array:
-    """The cells of one column as they are written; on the way, every row is found to have all its cells."""
-    cells, width = [], len(layout.names)
-    for line, row in layout.rows():
-        if len(row) != width:
-            raise EngramError(f"Line {line} of {layout.path} has {len(row)} columns where the first has {width}.")
-        cells.append(row[index].strip())
+    """The cells of one column as they are written."""
+    cells = [row[index] for _, row in layout.rows()]
     if not cells:
         raise EngramError(f"{layout.path} has no rows of data.")
     return np.array(cells)
@@ -103,7 +120,8 @@ def _measured(words: Array) -> bool:
 def _numbers(layout: Layout, columns: list[int]) -> Array:
     try:
         return np.loadtxt(
-            layout.path, delimiter=layout.delimiter, skiprows=int(layout.header), usecols=columns, ndmin=2,
+            layout.path, delimiter=layout.delimiter, skiprows=int(layout.header), ndmin=2,
+            usecols=None if len(columns) == len(layout.names) else columns,
             comments=None, quotechar='"', encoding="utf-8-sig",
         )  # fmt: skip
     except ValueError:
@@ -126,7 +144,7 @@ def read_npy(path: Path) -> Parts:
     """One array of pictures or points, without labels."""
     if path.stat().st_size > LIMIT:
         raise EngramError(f"{path} is larger than the {LIMIT >> 30} GB that are read at once.")
-    return _parts(path, {"": (_opened(path), None)})
+    return _parts(path, {"": (read_array(path), None)})
 
 
 def read_array(path: Path) -> Array:
@@ -145,6 +163,8 @@ def read_npz(path: Path) -> Parts:
     if zipfile.is_zipfile(path) and sum(entry.file_size for entry in zipfile.ZipFile(path).infolist()) > LIMIT:
         raise EngramError(f"{path} would unpack to more than {LIMIT >> 30} GB.")
     arrays = _opened(path)
+    if isinstance(arrays, np.ndarray):
+        arrays = {"x": arrays}
     pairs: dict[str, Labelled] = {}
     for ending, split in SPLITS.items():
         x, y = (_first(arrays, [f"{name}{ending}" for name in names]) for names in (INPUTS, LABELS))
@@ -161,7 +181,10 @@ def _opened(path: Path) -> Any:
     """An array, or a dict of arrays. A pickle inside is refused: to read one is to run whatever it says."""
     try:
         loaded = np.load(path, allow_pickle=False)
-        return dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else loaded
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded:
+            return dict(loaded)
     except (ValueError, EOFError, zipfile.BadZipFile, MemoryError) as error:
         why = "it holds Python objects" if "allow_pickle" in str(error) else str(error)
         raise EngramError(f"{path} cannot be read as NumPy arrays of numbers: {why}.") from error
@@ -199,8 +222,8 @@ def _inputs(path: Path, x: Array) -> tuple[str, Tensor]:
     if x.ndim > 4:
         raise EngramError(f"{path} has an array of the shape {x.shape}: pictures have 3 or 4 axes, points 2.")
     x = x.reshape(len(x), -1)
-    side = math.isqrt(x.shape[1])
-    if x.shape[1] >= SMALLEST_PICTURE and side * side == x.shape[1] and _whole(x) and x.min() >= 0 and x.max() <= 255:
+    side = _side(x.shape[1])
+    if side and _whole(x) and x.min() >= 0 and x.max() <= 255:
         return "image", torch.from_numpy(x.astype(np.uint8)).reshape(-1, 1, side, side)
     return "point", torch.from_numpy(x.astype(np.float32))
 

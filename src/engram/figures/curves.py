@@ -9,6 +9,7 @@ from plotly.subplots import make_subplots
 
 from engram.figures.figure import COLOURS, GRID, SEQUENTIAL, Figure, line, plot
 
+GRADIENT = "valid_gradient."
 SPLITS = {"": ("training", COLOURS[0]), "valid": ("validation", COLOURS[1]), "test": ("test", COLOURS[2])}
 
 
@@ -18,7 +19,7 @@ def curves(metrics: Sequence[Mapping[str, Any]]) -> Iterator[Figure]:
     plain = [name for name in names if "." not in name]
     if plain:
         yield learning_curves(metrics, plain)
-    if layers := [name for name in names if name.startswith("gradient.")]:
+    if layers := [name for name in names if name.startswith(GRADIENT)]:
         yield gradient_flow(metrics, layers)
 
 
@@ -38,20 +39,20 @@ def learning_curves(metrics: Sequence[Mapping[str, Any]], names: Sequence[str]) 
         trace.marker.color = colour
         grid.add_trace(trace, place[0] + 1, place[1] + 1)
         labelled.add(label)
-    figure = plot(height=60 + 290 * rows)
-    figure = go.Figure(grid).update_layout(figure.layout).update_layout(legend={"y": 1.0 + 0.16 / rows})
+    style = plot(height=80 + 280 * rows, legend={"orientation": "h", "yanchor": "bottom", "y": 1 + 0.13 / rows}).layout
+    figure = go.Figure(grid).update_layout(style).update_layout(margin_t=70)
     figure.update_xaxes(gridcolor=GRID, zerolinecolor=GRID)
     figure.update_yaxes(gridcolor=GRID, zerolinecolor=GRID)
     figure.update_xaxes(title="step", row=rows)
-    caption = "What was measured on the way. A validation curve that leaves the training curve behind is overfitting."
-    return Figure("Learning curves", caption, figure)
+    caption = "What was measured on the way. Where validation leaves training behind, the model is overfitting."
+    return Figure("Curves", caption, figure)
 
 
 def gradient_flow(metrics: Sequence[Mapping[str, Any]], layers: Sequence[str]) -> Figure:
     """Layer by layer from the input (bottom) to the output (top), over the whole of learning."""
     x, _ = series(metrics, layers[0])
     z = np.log10(np.maximum([series(metrics, name)[1] for name in layers], 1e-12))
-    labels = [name.removeprefix("gradient.") for name in layers]
+    labels = [name.removeprefix(GRADIENT) for name in layers]
     heat = go.Heatmap(x=x, y=labels, z=z, colorscale=SEQUENTIAL, colorbar={"title": "log₁₀"}, xgap=1, ygap=1)
     caption = (
         "Size of the gradient in each layer's weights, relative to the weights. Layers that grow dark towards the "

@@ -36,6 +36,7 @@ def plot(*traces: Any, height: int = 380, **layout: Any) -> go.Figure:
         font={"family": "system-ui, sans-serif", "size": 13},
         legend={"orientation": "h", "y": 1.08, "x": 0},
         hovermode="closest",
+        modebar={"bgcolor": "rgba(0,0,0,0)", "color": "#8c8c8c"},
     )
     figure.update_xaxes(gridcolor=GRID, zerolinecolor=GRID)
     figure.update_yaxes(gridcolor=GRID, zerolinecolor=GRID)

@@ -19,7 +19,8 @@ def activation_maps(model: nn.Module, image_1CHW: Tensor, most: int = 32) -> Fig
         model(image_1CHW)
     name, value = next(((n, v) for n, v in seen.items() if v.ndim == 4), next(iter(seen.items())))
     if value.ndim != 4:
-        return unit_bars(name, value[0])
+        bars = unit_bars(name, value[0])
+        return Figure("Activations", f"One test picture in «{name}», {bars.caption}", bars.plot)
     maps = value[0, :most, None]
     maps = maps / maps.amax((2, 3), keepdim=True).clamp(min=1e-12)
     shown = torch.cat([torch.nn.functional.interpolate(image_1CHW.mean(1, keepdim=True), maps.shape[2:]), maps])

@@ -16,13 +16,13 @@ def neuron(simulation: Simulation, item: int = 0) -> Iterator[Figure]:
     t = simulation.time_ms[::thin]
     V, m, h, n = simulation.recording_T4N[::thin, :, item].T
     J = simulation.current_TN[::thin, item]
-    yield voltage(t, V, J, len(simulation.spikes_ms[item]))
+    yield voltage(t, V, J, len(simulation.spikes_ms(item)))
     yield gates(t, m, h, n)
     model = simulation.model
     whole = simulation.recording_T4N[::thin].unbind(1)
     yield ionic_currents(t, *(current[:, item] for current in model.currents(*whole)))
     if model.config.neurons > 1:
-        yield raster(simulation.spikes_ms)
+        yield raster(*simulation.all_spikes(), model.config.neurons)
 
 
 def voltage(t: Tensor, V: Tensor, J: Tensor, spikes: int) -> Figure:
@@ -46,13 +46,14 @@ def ionic_currents(t: Tensor, I_Na: Tensor, I_K: Tensor, I_L: Tensor) -> Figure:
     names = {"I_Na, sodium": I_Na, "I_K, potassium": I_K, "I_L, leak": I_L}
     figure = plot(*(line(t, value, name) for name, value in names.items()), xaxis_title="time, ms")
     figure.update_yaxes(title="µA/cm², outwards positive")
-    return Figure("Ionic currents", "Sodium rushes in and drives the voltage up, potassium flows out and brings it back.", figure)
+    return Figure(
+        "Ionic currents", "Sodium rushes in and drives the voltage up, potassium flows out and brings it back.", figure
+    )
 
 
-def raster(spikes_ms: list[Tensor]) -> Figure:
+def raster(spike_ms: Tensor, neuron: Tensor, neurons: int) -> Figure:
     """When each neuron fired."""
-    x = [time for times in spikes_ms for time in times.tolist()]
-    y = [i for i, times in enumerate(spikes_ms) for _ in times]
     marker = {"symbol": "line-ns", "size": 8, "line": {"width": 1, "color": COLOURS[0]}}
-    figure = plot(line(x, y, "spikes", mode="markers", marker=marker), xaxis_title="time, ms", yaxis_title="neuron")
-    return Figure("Raster", f"{len(x)} spikes of {len(spikes_ms)} neurons.", figure)
+    trace = line(spike_ms, neuron, "spikes", mode="markers", marker=marker)
+    figure = plot(trace, xaxis_title="time, ms", yaxis_title="neuron")
+    return Figure("Raster", f"{len(spike_ms)} spikes of {neurons} neurons.", figure)

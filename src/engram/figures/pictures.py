@@ -13,25 +13,27 @@ from torch import Tensor
 from engram.figures.figure import Figure, plot
 
 LARGEST_CELL = 96
+SMALLEST_SIDE = 56
+"""pixels to which small pictures are enlarged, so that a label fits below"""
 
 
-def grid(image_NCHW: Tensor, columns: int = 0, gap: int = 1) -> Tensor:
-    """Many pictures (uint8, or float from 0 to 1) as one: height × width × 3, uint8."""
+def grid(image_NCHW: Tensor, columns: int = 0, gap: int = 1, below: int = 0) -> Tensor:
+    """Many pictures (uint8, or float from 0 to 1) as one, height × width × 4, with transparent gaps between them."""
     if image_NCHW.is_floating_point():
         image_NCHW = (image_NCHW.clamp(0, 1) * 255).round().to(torch.uint8)
     count, channels, height, width = image_NCHW.shape
     columns = columns or math.ceil(math.sqrt(count))
     rows = -(-count // columns)
-    sheet = torch.full((3, rows * (height + gap) + gap, columns * (width + gap) + gap), 128, dtype=torch.uint8)
-    for i, picture in enumerate(image_NCHW.expand(-1, 3, -1, -1) if channels == 1 else image_NCHW[:, :3]):
-        top, left = (i // columns) * (height + gap) + gap, (i % columns) * (width + gap) + gap
-        sheet[: len(picture), top : top + height, left : left + width] = picture
-    return sheet.permute(1, 2, 0)
+    colour_N3HW = image_NCHW.expand(-1, 3, -1, -1) if channels == 1 else image_NCHW[:, :3]
+    cells = torch.zeros(rows * columns, 4, height + gap + below, width + gap, dtype=torch.uint8)
+    cells[:count, :3, :height, :width] = colour_N3HW
+    cells[:count, 3, :height, :width] = 255
+    return cells.unflatten(0, (rows, columns)).permute(0, 3, 1, 4, 2).flatten(0, 1).flatten(1, 2)
 
 
-def png(image_HW3: Tensor, scale: int = 1) -> bytes:
+def png(image_HW4: Tensor, scale: int = 1) -> bytes:
     """The bytes of a PNG file, each pixel drawn `scale` times as large."""
-    picture = Image.fromarray(image_HW3.contiguous().numpy())
+    picture = Image.fromarray(image_HW4.contiguous().numpy())
     picture = picture.resize((picture.width * scale, picture.height * scale), Image.Resampling.NEAREST)
     file = io.BytesIO()
     picture.save(file, "PNG")
@@ -40,18 +42,18 @@ def png(image_HW3: Tensor, scale: int = 1) -> bytes:
 
 def sheet(image_NCHW: Tensor, columns: int, labels: Sequence[str] = ()) -> go.Figure:
     """Pictures in a grid, with a label below each."""
-    count, _, height, width = image_NCHW.shape
-    rows = -(-count // columns)
-    gap = max(1, round(0.28 * height)) if labels else 1
-    padded = torch.nn.functional.pad(image_NCHW, (0, 0, 0, gap - 1), value=0) if labels else image_NCHW
-    whole = grid(padded, columns, gap=1)
-    cell = min(LARGEST_CELL, 900 // columns)
+    scale = max(1, SMALLEST_SIDE // image_NCHW.shape[2])
+    large = image_NCHW.repeat_interleave(scale, 2).repeat_interleave(scale, 3)
+    count, _, height, width = large.shape
+    below = height // 3 if labels else 0
+    whole = grid(large, columns, gap=scale, below=below)
+    shown = min(LARGEST_CELL, 900 // columns) / (width + scale)
     source = "data:image/png;base64," + base64.b64encode(png(whole)).decode()
-    figure = plot(go.Image(source=source, hoverinfo="skip"), height=round(rows * cell * padded.shape[2] / width) + 20)
+    figure = plot(go.Image(source=source, hoverinfo="skip"), height=round(whole.shape[0] * shown) + 20)
     for i, label in enumerate(labels):
-        x = (i % columns) * (width + 1) + 1 + width / 2
-        y = (i // columns) * (padded.shape[2] + 1) + 1 + height + (gap - 1) / 2
-        figure.add_annotation(x=x, y=y, text=label, showarrow=False, font={"size": 11, "color": "#fff"})
+        x = (i % columns) * (width + scale) + width / 2
+        y = (i // columns) * (height + scale + below) + height + below / 2
+        figure.add_annotation(x=x, y=y, text=label, showarrow=False, font={"size": 11})
     figure.update_layout(margin={"l": 0, "r": 0, "t": 10, "b": 10})
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False)

@@ -23,18 +23,20 @@ def write_report(run: Run) -> Path:
     recipe, about, metrics = run.recipe, run.folder.read_json("recipe.json"), run.folder.metrics()
     with aside(run.learner.model, recipe.seed):
         drawn = page.figures([*curves(metrics), *recipe.figures(run.learner, run.data)])
-    changed = [name for name, value in settings(recipe).items() if value != settings(type(recipe)()).get(name)]
+    changed = [name for name, _ in differences(recipe)]
     info = getattr(run.data, "info", None)
-    parameters = sum(p.numel() for p in run.learner.model.parameters())
+    learnt = sum(p.numel() for p in run.learner.model.parameters())
     subtitle = f"{recipe.name} on {recipe.data} · {run.step:,} steps · {clock(run.seconds)} · {about['began'][:10]}"
     content = page.page(
         recipe.title,
         subtitle,
-        page.cards(headline(metrics) | {"time": clock(run.seconds), "parameters": f"{parameters:,}"}),
+        page.cards(
+            headline(metrics) | {"time": clock(run.seconds)} | ({"parameters": f"{learnt:,}"} if learnt else {})
+        ),
         drawn,
         page.code("Do it again", f"{command(recipe)}\n\n{python(recipe)}"),
         page.side_by_side(
-            page.table("Recipe", settings(recipe), changed),
+            page.table("Recipe", settings(recipe) | settings(run.learner.model.config), changed),
             page.table("Data", data_rows(info) if info else {"data": recipe.data}),
             page.table("Machine", {**about["machine"], "engram": about["engram"], "began": about["began"]}),
         ),
@@ -117,5 +119,3 @@ def data_rows(info: Any) -> dict[str, str]:
         "source": info.source,
         "sha256": info.sha256 or "–",
     }
-
-

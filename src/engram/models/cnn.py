@@ -1,9 +1,9 @@
 """Convolutional network (note 003 §14–15).   B batch, C H W picture, K classes
 
-    n(h)    = gamma (h - mu) / sqrt(s^2 + eps) + beta   batch normalisation, per kernel             (1)
-    h       <- sigma(n(h * k))                          convolution with many kernels               (2)
-    h       <- max over 2 × 2                           pooling: half the height, half the width    (3)
-    y       = dropout(sigma(h W + b)) V + c             dense head                                  (4)
+n(h)    = gamma (h - mu) / sqrt(s^2 + eps) + beta   batch normalisation, per kernel             (1)
+h       <- sigma(n(h * k))                          convolution with many kernels               (2)
+h       <- max over 2 × 2                           pooling: half the height, half the width    (3)
+y       = dropout(sigma(h W + b)) V + c             dense head                                  (4)
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
 """Residual network (He et al. 2016; note 001 «ResNet»).   B batch, C H W picture, K classes
 
-    f(h) = n(sigma(n(h * k_1)) * k_2)             two convolutions, each batch-normalised              (1)
-    h    <- sigma(h + f(h))                       a round: the block adds to what is there             (2)
-    h    <- sigma(h * k_s + f_s(h))               first block of a stage: half the size, 1 × 1 kernel  (3)
-    y    = mean over the picture of h, V + c      head                                                 (4)
+f(h) = n(sigma(n(h * k_1)) * k_2)             two convolutions, each batch-normalised              (1)
+h    <- sigma(h + f(h))                       a round: the block adds to what is there             (2)
+h    <- sigma(h * k_s + f_s(h))               first block of a stage: half the size, 1 × 1 kernel  (3)
+y    = mean over the picture of h, V + c      head                                                 (4)
 """
 
 from dataclasses import dataclass

@@ -36,6 +36,7 @@ from engram.neurons.kernels import advance_hodgkin_huxley
 
 Q10 = 3.0
 REFERENCE_C = 6.3  # the temperature at which (5)-(7) were measured
+THRESHOLD_MV = -30.0  # below the peaks of strongly driven neurons, which reach only -20 mV at 100 µA/cm²
 
 
 class HodgkinHuxley(nn.Module):
@@ -179,12 +180,18 @@ def linoid(x: Tensor) -> Tensor:
     return torch.where(x == 0, 1.0, x / -torch.expm1(-x))
 
 
-def spike_times_ms(V_T: ArrayLike, step_ms: float, threshold_mV: float = 0.0) -> NDArray[np.float64]:
-    """When V rises through the threshold, for a recording of one neuron: V_T[t] is V at (t + 1) step_ms.
+def spikes(
+    V_TN: NDArray[np.float64], step_ms: float, threshold_mV: float = THRESHOLD_MV
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """When V rises through the threshold, and which neuron's, in order of time: V_TN[t] is V at (t + 1) step_ms.
 
-    The line between two samples is enough: at 0.01 ms and 0 mV it errs by 1e-5 ms, the integration by up to 1e-2.
+    The line between two samples is enough: at 0.01 ms its error is 1e-4 ms at most, a hundredth of the integration's.
     """
-    V = np.asarray(V_T, dtype=np.float64)
-    before = np.flatnonzero((V[:-1] < threshold_mV) & (V[1:] >= threshold_mV))
-    fraction = (threshold_mV - V[before]) / (V[before + 1] - V[before])
-    return (before + 1 + fraction) * step_ms
+    t, neuron = np.nonzero((V_TN[:-1] < threshold_mV) & (V_TN[1:] >= threshold_mV))
+    before, after = V_TN[t, neuron], V_TN[t + 1, neuron]
+    return (t + 1 + (threshold_mV - before) / (after - before)) * step_ms, neuron
+
+
+def spike_times_ms(V_T: ArrayLike, step_ms: float, threshold_mV: float = THRESHOLD_MV) -> NDArray[np.float64]:
+    """The same for a recording of one neuron."""
+    return spikes(np.asarray(V_T, dtype=np.float64)[:, None], step_ms, threshold_mV)[0]

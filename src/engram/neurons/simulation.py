@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engram.core.errors import EngramError
 from engram.core.learner import Batch, Metrics
-from engram.neurons.hodgkin_huxley import HodgkinHuxley, spike_times_ms
+from engram.neurons.hodgkin_huxley import HodgkinHuxley, spikes
 
 
 class Simulation:
@@ -19,51 +19,63 @@ class Simulation:
 
     def __init__(self, model: HodgkinHuxley, stride: int) -> None:
         self.model, self.stride = model, stride
-        neurons = model.config.neurons
         self.passed = 0  # time steps
-        self.recording_T4N = torch.empty(0, 4, neurons, dtype=torch.float64)
-        self.current_TN = torch.empty(0, neurons, dtype=torch.float64)
-        self.spikes_ms = [torch.empty(0, dtype=torch.float64) for _ in range(neurons)]
+        self._kept: list[tuple[Tensor, Tensor]] = []  # recording and current of each stretch
+        self._spikes: list[tuple[Tensor, Tensor]] = []  # time and neuron
 
     def step(self, batch: Batch) -> Metrics:
         J_TN = batch["current"]
-        before_N = self.model.state[0].clone()
-        state, recording_T4N = self.model.step(self.model.state, J_TN)
+        before_4N = self.model.state.clone()
+        state, recording_T4N = self.model.step(before_4N, J_TN)
         self.model.state.copy_(state)
-        fired = self._note_spikes(torch.cat([before_N[None], recording_T4N[:, 0]]))
+        V_TN = torch.cat([before_4N[None, 0], recording_T4N[:, 0]])  # a spike may fall between two stretches
+        times_ms, neuron = spikes(V_TN.numpy(), self.model.config.step_ms)
+        offset_ms = (self.passed - 1) * self.model.config.step_ms
+        self._spikes.append((torch.from_numpy(times_ms) + offset_ms, torch.from_numpy(neuron)))
         kept = slice(self.stride - 1 - self.passed % self.stride, None, self.stride)
-        self.recording_T4N = torch.cat([self.recording_T4N, recording_T4N[kept]])
-        self.current_TN = torch.cat([self.current_TN, J_TN[kept]])
+        self._kept.append((recording_T4N[kept], J_TN[kept]))
         self.passed += len(J_TN)
-        return {"V_mV": recording_T4N[:, 0].mean(), "spikes": torch.tensor(float(fired))}
+        return {"V_mV": recording_T4N[:, 0].mean(), "spikes": torch.tensor(float(len(times_ms)))}
 
-    def _note_spikes(self, V_TN: Tensor) -> int:
-        """Add the spikes of a stretch, whose first sample is the last of the stretch before; how many there were."""
-        step_ms, fired = self.model.config.step_ms, 0
-        for i, V_T in enumerate(V_TN.T):
-            times = torch.from_numpy(spike_times_ms(V_T.numpy(), step_ms)) + (self.passed - 1) * step_ms
-            self.spikes_ms[i] = torch.cat([self.spikes_ms[i], times])
-            fired += len(times)
-        return fired
+    @property
+    def recording_T4N(self) -> Tensor:
+        """V, m, h and n at the times that were kept."""
+        return torch.cat([recording for recording, _ in self._kept])
+
+    @property
+    def current_TN(self) -> Tensor:
+        """The injected current at the times that were kept."""
+        return torch.cat([current for _, current in self._kept])
 
     @property
     def time_ms(self) -> Tensor:
-        """When the values that were kept belong to."""
-        return torch.arange(1, len(self.recording_T4N) + 1) * (self.stride * self.model.config.step_ms)
+        """The times that were kept."""
+        return torch.arange(1, self.passed // self.stride + 1) * (self.stride * self.model.config.step_ms)
+
+    def spikes_ms(self, neuron: int) -> Tensor:
+        """When one neuron fired."""
+        return torch.cat([times[which == neuron] for times, which in self._spikes])
+
+    def all_spikes(self) -> tuple[Tensor, Tensor]:
+        """Time and neuron of every spike."""
+        return torch.cat([times for times, _ in self._spikes]), torch.cat([which for _, which in self._spikes])
 
     def rates_hz(self) -> Tensor:
         """Steady rate of each neuron, from its first spike to its last; 0 for fewer than two spikes."""
-        return torch.tensor(
-            [1000 * (len(t) - 1) / (t[-1] - t[0]).item() if len(t) > 1 else 0.0 for t in self.spikes_ms]
-        )
+        trains = [self.spikes_ms(i) for i in range(self.model.config.neurons)]
+        return torch.tensor([1000 * (len(t) - 1) / (t[-1] - t[0]).item() if len(t) > 1 else 0.0 for t in trains])
 
     def state_dict(self) -> dict[str, Any]:
-        names = ("passed", "recording_T4N", "current_TN", "spikes_ms")
-        return {name: getattr(self, name) for name in names}
+        if not self.passed:
+            return {"passed": 0}
+        times, neuron = self.all_spikes()
+        kept = {"recording": self.recording_T4N, "current": self.current_TN, "spike_ms": times, "spike_of": neuron}
+        return {"passed": self.passed, **kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
+        self.passed = state["passed"]
+        self._kept = [(state["recording"], state["current"])] if self.passed else []
+        self._spikes = [(state["spike_ms"], state["spike_of"])] if self.passed else []
 
 
 class Stretches:

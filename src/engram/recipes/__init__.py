@@ -1,7 +1,7 @@
 """One complete experiment per system, and the two verbs that Python users start with.
 
-    run = engram.run("cnn", data="fashion", steps=500)       # trains, and returns the run
-    model = engram.load("runs/cnn-1")                        # the model of a run folder, ready to use
+run = engram.run("cnn", data="fashion", steps=500)       # trains, and returns the run
+model = engram.load("runs/cnn-1")                        # the model of a run folder, ready to use
 """
 
 from pathlib import Path
@@ -10,9 +10,9 @@ from typing import Any
 from torch import nn
 
 from engram.core.registry import find
+from engram.figures.report import write_report, write_sample
 from engram.training.loop import train
 from engram.training.progress import Progress
-from engram.figures.report import write_report, write_sample
 from engram.training.run import Run
 
 

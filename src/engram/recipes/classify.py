@@ -65,7 +65,7 @@ class Classifier(Recipe):
 
     def learner(self, data: Data) -> Gradient:
         image = data.train["image"]
-        pixels = image[: 10_000].float() / 255
+        pixels = image[:10_000].float() / 255
         seen = {"mean": pixels.mean().item(), "std": max(pixels.std().item(), 1e-3)}
         config = replace(self.model, shape=tuple(image.shape[1:]), classes=len(data.classes), **seen)
         return Gradient(self.Model(config), self.loss, self.descent, self.steps)

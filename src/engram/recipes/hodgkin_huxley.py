@@ -69,7 +69,7 @@ class HodgkinHuxleyRecipe(Recipe):
         current_TN = read_series(self.data).double()
         if current_TN.shape[1] not in (1, self.model.neurons):
             found = current_TN.shape[1]
-            raise EngramError(f"{self.data} has {found} columns: one for all neurons or {self.model.neurons} are needed.")
+            raise EngramError(f"{self.data} has {found} columns: 1 for all neurons or {self.model.neurons} are needed.")
         return current_TN.expand(-1, self.model.neurons)
 
     def learner(self, data: Tensor) -> Simulation:
@@ -81,8 +81,8 @@ class HodgkinHuxleyRecipe(Recipe):
     def evaluate(self, learner: Learner, data: Tensor, split: str) -> dict[str, float]:
         """Rate and regularity so far: there is nothing to generalise, so every split is the recording."""
         assert isinstance(learner, Simulation)
-        spikes = sum(len(times) for times in learner.spikes_ms)
-        return {"rate_hz": learner.rates_hz().mean().item(), "spikes": float(spikes)}
+        spikes = len(learner.all_spikes()[0])
+        return {"rate_hz": learner.rates_hz().mean().item(), "spikes_in_all": float(spikes)}
 
     def figures(self, learner: Learner, data: Tensor) -> Iterator[Figure]:
         assert isinstance(learner, Simulation)
@@ -105,7 +105,7 @@ class HodgkinHuxleyRecipe(Recipe):
             again = Simulation(model, stride=round(self.record_ms / self.model.step_ms))
             model.state.copy_(model.rest())
             again.step({"current": J_TN})
-            lines.append(f"trial {i + 1}: {len(again.spikes_ms[0])} spikes, {again.rates_hz()[0]:.1f} Hz")
+            lines.append(f"trial {i + 1}: {len(again.spikes_ms(0))} spikes, {again.rates_hz()[0]:.1f} Hz")
             recordings.append(again.recording_T4N[:, 0])
             currents.append(again.current_TN)
         arrays = {"V_mV": torch.stack(recordings), "current": torch.stack(currents)}

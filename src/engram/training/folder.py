@@ -63,7 +63,7 @@ class RunFolder:
             raise EngramError(f"{path} is not a run folder: it has no recipe.json.")
         found = folder.read_json("recipe.json").get("format")
         if found != FORMAT:
-            raise EngramError(f"{path} has the layout {found!r}, and this is engram {__version__}, which reads {FORMAT}.")
+            raise EngramError(f"{path} has layout {found!r}, and engram {__version__} reads layout {FORMAT}.")
         return folder
 
     def holds_run(self) -> bool:

@@ -97,5 +97,3 @@ def tensorboard_writer(path: Path) -> Any:
     except ImportError:
         raise EngramError("TensorBoard is not installed: `pip install engram[tensorboard]`.") from None
     return SummaryWriter(str(path))  # type: ignore[no-untyped-call]
-
-

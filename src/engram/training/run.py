@@ -1,7 +1,7 @@
 """A run in progress: everything that changes, and how it goes one step on.
 
-    run = Run.start(recipe, path)    or    Run.resume(path)
-    train(run, Progress())                                        # training/loop.py
+run = Run.start(recipe, path)    or    Run.resume(path)
+train(run, Progress())                                        # training/loop.py
 """
 
 import dataclasses

@@ -1,0 +1,76 @@
+"""The loop against loops written by hand: how much of the time goes into learning, and how much into the frame."""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+from engram import data
+from engram.core.registry import find
+from engram.models.mlp import MLP
+from engram.training.loop import train
+from engram.training.progress import Progress
+from engram.training.run import Run
+
+WORK = "MLP 784–256–128–10 on mnist, batch 128, AdamW, 600 steps, one evaluation and its checkpoint"
+UNIT = "steps/s"
+STEPS, BATCH = 600, 128
+
+
+def contestants() -> dict[str, Callable[[], float]]:
+    mnist = data.load("mnist")
+    image, label = mnist.train["image"], mnist.train["label"]
+
+    def fresh() -> tuple[nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(0)
+        model = MLP(MLP.Config(mean=0.13, std=0.31)).train()
+        return model, torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+
+    def learn(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor) -> None:
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    def evaluate(model: nn.Module) -> None:
+        model.eval()
+        with torch.no_grad():
+            for x in (mnist.valid["image"], mnist.test["image"]):
+                for part in x.split(500):
+                    model(part.float() / 255)
+
+    def bare() -> float:
+        model, optimizer = fresh()
+        order = torch.randperm(len(image))
+        for step in range(STEPS):
+            place = step * BATCH % (len(image) - BATCH)
+            index = order[place : place + BATCH]
+            learn(model, optimizer, image[index].float() / 255, label[index])
+        evaluate(model)
+        return STEPS
+
+    def loader() -> float:
+        model, optimizer = fresh()
+        batches = DataLoader(TensorDataset(image, label), BATCH, shuffle=True, drop_last=True)
+        done = 0
+        while done < STEPS:
+            for x, y in batches:
+                learn(model, optimizer, x.float() / 255, y)
+                done += 1
+                if done == STEPS:
+                    break
+        evaluate(model)
+        return STEPS
+
+    def engram() -> float:
+        with tempfile.TemporaryDirectory() as folder:
+            run = Run.start(find("mlp").from_preset("small", steps=STEPS, every=STEPS), Path(folder) / "run")
+            train(run, Progress(quiet=True))
+            run.folder.release()
+        return STEPS
+
+    return {"bare PyTorch loop": bare, "DataLoader loop": loader, "engram run mlp": engram}
