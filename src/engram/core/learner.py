@@ -28,7 +28,9 @@ Loss = Callable[[nn.Module, Batch], tuple[Tensor, Metrics]]
 class Learner(Protocol):
     """What the loop drives, whatever the model learns by, and even if it learns nothing and is only simulated."""
 
-    model: nn.Module
+    @property
+    def model(self) -> nn.Module:
+        """What is changed."""
 
     def step(self, batch: Batch) -> Metrics:
         """Let the batch change the model, and return scalars worth watching."""
@@ -160,7 +162,7 @@ def _optimizer(name: str, descent: Descent, groups: list[tuple[list[nn.Parameter
     if cls in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
         options["fused"] = True  # one kernel for all parameters: three times the default's speed on a CPU
     parameters = [{"params": params, "weight_decay": decay} for params, decay in groups if params]
-    optimizer = cls(parameters, lr=descent.lr, **options)  # type: ignore[arg-type]
+    optimizer = cls(parameters, lr=descent.lr, **options)  # type: ignore[call-arg]
     for group in optimizer.param_groups:
         group["highest_lr"] = descent.lr
     return optimizer

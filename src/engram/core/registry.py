@@ -66,9 +66,9 @@ class Recipe(ABC):
 
     preset: str = "small"
     """named set of defaults; flags given beside it win"""
-    data: str
+    data: str = ""
     """name of a data set (`engram data list`) or path of one's own"""
-    steps: int
+    steps: int = 1000
     """how many steps to take"""
     minutes: float = 0.0
     """stop after this much time, whatever the step; 0 means no limit"""

@@ -33,9 +33,7 @@ def confusion(logits_NK: Tensor, label_N: Tensor, classes: Sequence[str]) -> Fig
     figure = plot(heat, height=520, xaxis_title="taken for", yaxis_title="is", yaxis_autorange="reversed")
     figure.update_xaxes(type="category", automargin=True)
     figure.update_yaxes(type="category", automargin=True)
-    caption = (
-        f"{accuracy:.2%} of {len(label_N):,} test pictures are on the diagonal. Colour grows with the square root."
-    )
+    caption = f"{accuracy:.2%} of {len(label_N):,} test pictures are on the diagonal. Colours are square roots."
     return Figure("Confusion matrix", caption, figure)
 
 
@@ -46,9 +44,10 @@ def mistakes(image_NCHW: Tensor, logits_NK: Tensor, label_N: Tensor, classes: Se
     worst = wrong[p_N[wrong].argsort(descending=True)][:most]
     if len(worst) == 0:
         return Figure("Worst mistakes", "There are none.", plot(height=60))
-    labels = [f"{short(classes[label_N[i]])} → {short(classes[guess_N[i]])}" for i in worst.tolist()]
+    pairs = zip(label_N[worst].tolist(), guess_N[worst].tolist(), strict=True)
+    labels = [f"{short(classes[truth])} → {short(classes[guess])}" for truth, guess in pairs]
     caption = (
-        f"The {len(worst)} of {len(wrong)} mistakes of which the model was surest: what it is → what it was taken for."
+        f"{len(worst)} of {len(wrong)} mistakes, those of which it was surest: what it is → what it was taken for."
     )
     return Figure("Worst mistakes", caption, sheet(image_NCHW[worst], 8, labels))
 

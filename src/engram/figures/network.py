@@ -24,7 +24,8 @@ def activation_maps(model: nn.Module, image_1CHW: Tensor, most: int = 32) -> Fig
     maps = value[0, :most, None]
     maps = maps / maps.amax((2, 3), keepdim=True).clamp(min=1e-12)
     shown = torch.cat([torch.nn.functional.interpolate(image_1CHW.mean(1, keepdim=True), maps.shape[2:]), maps])
-    caption = f"One test picture, and the first {len(maps)} of {value.shape[1]} maps of «{name}»: bright where a kernel fires."
+    which = f"the first {len(maps)} of {value.shape[1]} maps of «{name}»"
+    caption = f"One test picture, and {which}: bright where a kernel finds what it looks for."
     return Figure("Activation maps", caption, sheet(shown, 11))
 
 

@@ -30,7 +30,8 @@ class Progress:
     @contextmanager
     def of(self, run: "Run") -> Iterator[None]:
         """While `run` goes on."""
-        self.run, self.latest, self.said = run, {}, 0.0
+        self.run, self.said = run, 0.0
+        self.latest: dict[str, Any] = {}
         self.began, self.began_at = time.perf_counter(), run.step
         columns = (
             TextColumn("[bold]{task.description}"),
