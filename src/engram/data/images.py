@@ -43,16 +43,16 @@ def mnist_from_csv(files: Files) -> Parts:
     return tens(split("train"), split("test"), DIGITS)
 
 
-def from_idx(*archives: Files, classes: tuple[str, ...]) -> Parts:
+def idx_array(content: bytes) -> Tensor:
     """The idx format: after 4 bytes of type and rank, the shape as big-endian int32, then the bytes themselves."""
+    rank = content[3]
+    shape = np.frombuffer(content, dtype=">i4", count=rank, offset=4)
+    return torch.from_numpy(np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * rank).reshape(shape).copy())
+
+
+def from_idx(*archives: Files, classes: tuple[str, ...]) -> Parts:
     files = {PurePosixPath(path).name.removesuffix(".gz"): content for one in archives for path, content in one.items()}
-
-    def array(name: str) -> Tensor:
-        rank = files[name][3]
-        shape = np.frombuffer(files[name], dtype=">i4", count=rank, offset=4)
-        return torch.from_numpy(np.frombuffer(files[name], dtype=np.uint8, offset=4 + 4 * rank).reshape(shape).copy())
-
-    train, train_label, test, test_label = map(array, IDX)
+    train, train_label, test, test_label = (idx_array(files[name]) for name in IDX)
     return tens(labelled(train, train_label), labelled(test, test_label), classes)
 
 

@@ -13,6 +13,7 @@ import sys
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 
 from engram.data import archive
@@ -119,7 +120,7 @@ def from_web(name: str, folder: Path, progress: Progress) -> None:
             while piece := response.read(1 << 16):
                 file.write(piece)
                 progress.advance(len(piece))
-    except OSError as error:
+    except (OSError, HTTPException) as error:
         raise Unavailable(str(getattr(error, "reason", error))) from error
 
 

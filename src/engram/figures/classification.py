@@ -46,9 +46,7 @@ def mistakes(image_NCHW: Tensor, logits_NK: Tensor, label_N: Tensor, classes: Se
         return Figure("Worst mistakes", "There are none.", plot(height=60))
     pairs = zip(label_N[worst].tolist(), guess_N[worst].tolist(), strict=True)
     labels = [f"{short(classes[truth])} → {short(classes[guess])}" for truth, guess in pairs]
-    caption = (
-        f"{len(worst)} of {len(wrong)} mistakes, those of which it was surest: what it is → what it was taken for."
-    )
+    caption = f"{len(worst)} of {len(wrong)} mistakes, those it was surest of: what it is → what it was taken for."
     return Figure("Worst mistakes", caption, sheet(image_NCHW[worst], 8, labels))
 
 

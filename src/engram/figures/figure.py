@@ -7,6 +7,7 @@ be light or dark: plots have no background of their own.
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
@@ -45,4 +46,5 @@ def plot(*traces: Any, height: int = 380, **layout: Any) -> go.Figure:
 
 
 def line(x: Any, y: Any, name: str, **options: Any) -> go.Scatter:
-    return go.Scatter(x=x, y=y, name=name, mode=options.pop("mode", "lines"), **options)
+    """A line through points given as lists, arrays or tensors."""
+    return go.Scatter(x=np.asarray(x), y=np.asarray(y), name=name, mode=options.pop("mode", "lines"), **options)

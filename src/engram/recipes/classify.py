@@ -1,6 +1,6 @@
 """Classifiers of pictures: what MLP, CNN and ResNet have in common, and the three recipes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -23,6 +23,7 @@ from engram.models.mlp import MLP
 from engram.models.resnet import ResNet
 
 EVALUATION_BATCH = 500
+TINY = {"data": "digits", "steps": 20, "every": 10}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +148,7 @@ class MLPRecipe(Classifier):
     title: ClassVar[str] = "Multi-layer perceptron"
     notes: ClassVar[str] = "003 §3.1, §8, §11–12"
     Model: ClassVar[type[nn.Module]] = MLP
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"tiny": TINY}
 
     steps: int = 4000
     every: int = 400
@@ -162,6 +164,7 @@ class CNNRecipe(Classifier):
     title: ClassVar[str] = "Convolutional network"
     notes: ClassVar[str] = "003 §14–15"
     Model: ClassVar[type[nn.Module]] = CNN
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"tiny": TINY | {"channels": (8, 16)}}
 
     steps: int = 1200
     model: CNN.Config = field(default_factory=CNN.Config)
@@ -176,6 +179,7 @@ class ResNetRecipe(Classifier):
     title: ClassVar[str] = "Residual network"
     notes: ClassVar[str] = "001 «ResNet», 003 §13–15"
     Model: ClassVar[type[nn.Module]] = ResNet
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"tiny": TINY | {"channels": (8, 16)}}
 
     steps: int = 1200
     model: ResNet.Config = field(default_factory=ResNet.Config)

@@ -1,8 +1,8 @@
 """The Hodgkin–Huxley neuron under any current: nothing is learnt, time passes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,7 @@ class HodgkinHuxleyRecipe(Recipe):
     kind: ClassVar[str] = "neurons"
     notes: ClassVar[str] = "003 §2.1"
     Model: ClassVar[type[nn.Module]] = HodgkinHuxley
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"tiny": {"steps": 40, "every": 10}}
     best: ClassVar[tuple[str, str]] = ("valid_rate_hz", "max")
     unit: ClassVar[str] = "ms"
 

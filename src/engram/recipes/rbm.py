@@ -1,6 +1,6 @@
 """The restricted Boltzmann machine on binarised pictures: learnt by contrastive divergence, without a loss."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -31,6 +31,9 @@ class RBMRecipe(Recipe):
     kind: ClassVar[str] = "memory"
     notes: ClassVar[str] = "003 §23"
     Model: ClassVar[type[nn.Module]] = RBM
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "tiny": {"data": "digits", "hidden": 16, "steps": 20, "every": 10},
+    }
     best: ClassVar[tuple[str, str]] = ("valid_reconstruction", "min")
 
     data: str = "mnist"

@@ -1,0 +1,106 @@
+"""What tests share: a run folder made once, and the command line called as a person calls it."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from engram import cli
+from engram.core.registry import catalogue
+from engram.training.loop import train
+from engram.training.progress import Progress
+from engram.training.run import Run
+
+RECIPES = sorted(catalogue())
+
+
+@dataclass(frozen=True)
+class Answer:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def engram(capfd, monkeypatch):
+    """`engram …` inside this process: quick, and with everything that it prints."""
+
+    def call(*words: object) -> Answer:
+        monkeypatch.setenv("COLUMNS", "500")
+        capfd.readouterr()
+        try:
+            code = cli.answer([str(word) for word in words])
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        out, err = capfd.readouterr()
+        return Answer(code, out, err)
+
+    return call
+
+
+@pytest.fixture
+def refused(engram):
+    """A command line that must be refused: one sentence, exit code 2, no traceback. Gives the sentence."""
+
+    def call(*words: object) -> str:
+        answer = engram(*words)
+        complaints = [line for line in answer.err.splitlines() if line.startswith("engram: ")]
+        assert answer.code == 2, answer
+        assert "Traceback" not in answer.err
+        assert answer.err.splitlines()[-1:] == complaints, answer.err
+        assert complaints[0].endswith("."), complaints
+        return complaints[0]
+
+    return call
+
+
+def tiny(name: str, folder: Path, **changes: object) -> Run:
+    """A tiny run, to its end."""
+    run = Run.start(catalogue()[name].from_preset("tiny", **changes), folder)
+    train(run, Progress(quiet=True))
+    run.folder.release()
+    return run
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """A finished tiny run of each recipe, made when it is first asked for; tests must not change its folder."""
+    made: dict[str, Path] = {}
+
+    def path(name: str) -> Path:
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp("finished") / name
+            tiny(name, made[name])
+        return made[name]
+
+    return path
+
+
+def content(folder: Path) -> dict[str, object]:
+    """What must be equal between two runs that are the same: weights, state and metrics, but not the time taken."""
+    newest = sorted((folder / "state").iterdir())[-1]
+    metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for line in metrics:
+        del line["seconds"]
+    return {
+        "weights": (newest / "model.safetensors").read_bytes(),
+        "published": (folder / "model.safetensors").read_bytes(),
+        "learner": (newest / "learner.safetensors").read_bytes(),
+        "metrics": metrics,
+    }
+
+
+def python(code: str, *words: object, **options: object) -> subprocess.CompletedProcess[str]:
+    """A Python process of its own, for what must not happen in this one."""
+    command = [sys.executable, "-c", code, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, **options)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Two workers share two cores."""
+    torch.set_num_threads(1)

@@ -1,0 +1,97 @@
+"""Augmentation against slow references that do one picture at a time."""
+
+import pytest
+import torch
+
+from engram.core.errors import EngramError
+from engram.data import Augment, augment
+
+
+@pytest.fixture
+def generator():
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def batch():
+    return torch.rand(16, 3, 9, 7, generator=torch.Generator().manual_seed(1))
+
+
+def rolled(image, down, right):
+    """The reference: roll, then blacken what came round the edge."""
+    moved = image.roll((down, right), (-2, -1))
+    moved[..., range(down) if down > 0 else range(down, 0), :] = 0
+    moved[..., range(right) if right > 0 else range(right, 0)] = 0
+    return moved
+
+
+def test_shift_is_roll_with_black(batch):
+    down, right = torch.arange(16) % 5 - 2, torch.arange(16) % 7 - 3
+    expected = torch.stack([rolled(one.clone(), int(d), int(r)) for one, d, r in zip(batch, down, right, strict=True)])
+    assert torch.equal(augment.shift(batch, down, right), expected)
+
+
+def test_shift_reaches_every_place_and_none_beyond(generator):
+    dot = torch.zeros(4000, 1, 9, 9)
+    dot[:, :, 4, 4] = 1
+    counts = Augment(shift=2)(dot, generator).sum((0, 1))
+    assert (counts[2:7, 2:7] > 4000 / 25 * 0.6).all()
+    assert counts[2:7, 2:7].sum() == 4000
+
+
+def test_flip_mirrors_half_of_the_pictures(generator):
+    batch = torch.rand(2000, 1, 2, 4)
+    out = Augment(flip=True)(batch, generator)
+    mirrored = (out == batch.flip(-1)).flatten(1).all(1)
+    assert (mirrored | (out == batch).flatten(1).all(1)).all()
+    assert 900 < mirrored.sum() < 1100
+
+
+@pytest.mark.parametrize("quarter", [1, 2, 3, -1])
+def test_rotation_by_quarters_is_rot90(quarter):
+    image = torch.rand(2, 3, 8, 8)
+    turned = augment.rotate(image, torch.full((2,), 90.0 * quarter))
+    torch.testing.assert_close(turned, torch.rot90(image, quarter, (-2, -1)), atol=1e-5, rtol=0)
+
+
+def test_rotation_keeps_angles_in_a_wide_picture():
+    """A disc stays a disc, wherever it is turned to."""
+    rows, columns = torch.meshgrid(torch.arange(20.0), torch.arange(40.0), indexing="ij")
+    disc = (((rows - 9.5) ** 2 + (columns - 19.5) ** 2) < 36).float()[None, None]
+    turned = augment.rotate(disc, torch.tensor([30.0]))
+    assert (turned - disc).abs().mean() < 0.02
+
+
+def test_rotation_stays_within_the_angle(generator):
+    line = torch.zeros(500, 1, 41, 41)
+    line[:, :, 20, 20:] = 1
+    out = Augment(rotate=30.0)(line, generator)[:, 0]
+    tip = torch.argmax(out[:, :, 36], dim=1) - 20  # at 16 columns from the centre
+    assert tip.abs().max() <= 10  # 16 tan 30° = 9.2
+    assert tip.min() < -6
+    assert tip.max() > 6
+
+
+def test_noise_has_the_given_deviation_and_stays_in_range(generator):
+    grey = torch.full((20, 1, 50, 50), 0.5)
+    out = Augment(noise=0.1)(grey, generator)
+    assert (out - grey).std() == pytest.approx(0.1, rel=0.02)
+    assert Augment(noise=1.0)(grey, generator).min() == 0
+    assert Augment(noise=1.0)(grey, generator).max() == 1
+
+
+def test_nothing_is_changed_by_default(batch, generator):
+    assert torch.equal(Augment()(batch, generator), batch)
+
+
+def test_the_generator_decides_everything(batch):
+    change = Augment(shift=2, flip=True, rotate=20.0, noise=0.1)
+    one, other = (change(batch, torch.Generator().manual_seed(3)) for _ in range(2))
+    assert torch.equal(one, other)
+    assert not torch.equal(one, change(batch, torch.Generator().manual_seed(4)))
+
+
+@pytest.mark.parametrize("field", [{"shift": -1}, {"shift": 1.5}, {"rotate": 200.0}, {"noise": -0.1}])
+def test_a_wrong_value_is_named(field):
+    with pytest.raises(EngramError, match=next(iter(field))):
+        Augment(**field)

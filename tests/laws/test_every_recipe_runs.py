@@ -1,0 +1,122 @@
+"""Every recipe runs from the command line, explains itself and leaves a folder that others can read."""
+
+import dataclasses
+import json
+import re
+
+import pytest
+import torch
+
+from engram import load
+from engram.core.registry import FromData, catalogue, settings
+from engram.training.run import Run
+from tests.conftest import RECIPES, content, tiny
+
+
+def fields(config: type):
+    """Every field that a person sets, with the class that it stands in."""
+    for field in dataclasses.fields(config):
+        default = field.default_factory() if field.default is dataclasses.MISSING else field.default
+        if dataclasses.is_dataclass(default):
+            yield from fields(type(default))
+        elif not str(field.type).startswith("typing.Annotated"):
+            yield field
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_runs_from_the_command_line(name, engram, tmp_path):
+    folder = tmp_path / "run"
+    answer = engram("run", name, "--preset", "tiny", "--out", folder)
+    assert answer.code == 0, answer.err
+    assert str(folder / "report.html") in answer.out
+    left = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    assert left == {
+        "recipe.json", "config.json", "model.safetensors", "metrics.jsonl", "state", "samples", "report.html"
+    }  # fmt: skip
+    for verb in ("sample", "look", "report"):
+        again = engram(verb, folder)
+        assert again.code == 0, again.err
+        assert str(folder) in again.out
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_report_is_one_page_that_needs_nothing_else(name, finished, engram):
+    assert engram("report", finished(name)).code == 0
+    page = (finished(name) / "report.html").read_text()
+    assert catalogue()[name].title in page
+    assert f"engram run {name} --preset tiny" in page
+    assert len(re.findall("data-figure=", page)) >= 3
+    assert not re.findall(r"<(?:script|img|link)[^>]+(?:src|href)=[\"']https?:", page)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_help_documents_every_field(name, engram):
+    text = " ".join(engram("run", name, "--help").out.replace("│", " ").split())
+    for field in fields(catalogue()[name]):
+        flag = f"--{field.name.replace('_', '-')}"
+        where = re.search(rf"(?:--no-)?{flag}\b", text) or re.search(f"--no-{flag[2:]}", text)
+        assert where, f"{flag} is not in the help"
+        said = re.match(r".{0,300}?\(default", text[where.end() :])
+        assert said, f"{flag} has no explanation"
+        assert len(said.group().split()) > 4, f"{flag} has no explanation"
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_metrics_are_lines_with_step_and_seconds(name, finished):
+    lines = [json.loads(line) for line in (finished(name) / "metrics.jsonl").read_text().splitlines()]
+    steps = [line["step"] for line in lines]
+    assert steps == sorted(steps)
+    assert steps[-1] == catalogue()[name].from_preset("tiny").steps
+    assert any(key.startswith("test_") for key in lines[-1])
+    assert all({"step", "seconds"} < set(line) for line in lines)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_same_seed_same_run_other_seed_other_run(name, finished, tmp_path):
+    tiny(name, tmp_path / "again")
+    tiny(name, tmp_path / "other", seed=1)
+    assert content(tmp_path / "again") == content(finished(name))
+    other, first = content(tmp_path / "other"), content(finished(name))
+    assert other["weights"] != first["weights"]
+    assert other["metrics"] != first["metrics"]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_evaluating_more_often_changes_nothing(name, finished, tmp_path):
+    tiny(name, tmp_path / "often", every=5)
+    assert content(tmp_path / "often")["weights"] == content(finished(name))["weights"]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_config_rebuilds_the_model_and_weights_fit(name, finished):
+    config = json.loads((finished(name) / "config.json").read_text())
+    cls = catalogue()[name].Model
+    assert config.pop("architecture") == cls.__name__
+    tuples = {key: tuple(value) if isinstance(value, list) else value for key, value in config.items()}
+    rebuilt = cls(cls.Config(**tuples))
+    loaded = load(finished(name))
+    rebuilt.load_state_dict(loaded.state_dict())
+    run = Run.open(finished(name))
+    for key, value in run.learner.model.state_dict().items():
+        assert torch.equal(rebuilt.state_dict()[key], value), key
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_catalogue_entry_is_complete(name):
+    cls = catalogue()[name]
+    assert cls.name == name
+    assert cls.title
+    assert cls.notes
+    assert cls.kind in {"foundations", "neurons", "memory", "sequences", "generation", "robustness", "transformers"}
+    assert cls.__doc__
+    assert not cls.__doc__.startswith(cls.__name__ + "(")
+    for preset, changes in cls.all_presets().items():
+        flat = settings(cls.from_preset(preset))
+        assert all(flat[key] == value for key, value in changes.items())
+
+
+def test_from_data_marks_are_not_flags(engram):
+    assert FromData[int]
+    text = engram("run", "mlp", "--help").out
+    assert "--classes" not in text
+    assert "--shape" not in text
