@@ -28,7 +28,7 @@ def rolled(image, down, right):
 def test_shift_is_roll_with_black(batch):
     down, right = torch.arange(16) % 5 - 2, torch.arange(16) % 7 - 3
     expected = torch.stack([rolled(one.clone(), int(d), int(r)) for one, d, r in zip(batch, down, right, strict=True)])
-    assert torch.equal(augment.shift(batch, down, right), expected)
+    assert torch.equal(augment.shift(batch, down, right, 3), expected)
 
 
 def test_shift_reaches_every_place_and_none_beyond(generator):

@@ -39,11 +39,11 @@ def test_only_authors_addresses_are_written_down():
     ("name", "options", "sentence"),
     [
         ("mnits", {}, "There is no data set «mnits». Did you mean «mnist»?"),
-        ("points", {"shap": "moons"}, "There is no option of the data set points «shap». Did you mean «shape»?"),
+        ("points", {"shap": "moons"}, "There is no option for the data set points «shap». Did you mean «shape»?"),
         ("points", {"shape": "moon"}, "There is no shape of points «moon». Did you mean «moons»?"),
         ("points", {"count": 0}, "count is a whole number of items from 1, not 0."),
         ("points", {"noise": float("nan")}, "noise is a standard deviation from 0, not nan."),
-        ("mnist", {"size": 3}, "The data set mnist takes no options, and was given size."),
+        ("mnist", {"size": 3}, "There are no options for the data set mnist, and size was given."),
         ("shapes", {"size": 4}, "size is a number of pixels from 8 to 512, not 4."),
         ("shapes", {"objects": 3}, "objects is 1 or 2, not 3."),
         ("copy", {"length": 0}, "length is a whole number from 1, not 0."),

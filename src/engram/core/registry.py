@@ -11,7 +11,18 @@ import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Protocol, Self, TypeVar
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    Protocol,
+    Self,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import torch
 import tyro
@@ -148,7 +159,7 @@ def change(recipe: Any, **changes: Any) -> Any:
         if not owners:
             raise unknown("setting", name, settings(recipe))
         updates[owners[0]] = change(updates.get(owners[0], inner[owners[0]]), **{name: value})
-    return dataclasses.replace(recipe, **updates)
+    return replaced(recipe, updates)
 
 
 def settings(recipe: Any) -> dict[str, Any]:
@@ -162,23 +173,38 @@ def settings(recipe: Any) -> dict[str, Any]:
 
 def from_json(default: Any, values: Mapping[str, Any]) -> Any:
     """The dataclass like `default` with `values` as JSON keeps them; whatever does not fit is named."""
-    fields = {field.name: getattr(default, field.name) for field in dataclasses.fields(default)}
     changes = {}
     for name, value in values.items():
-        if name not in fields:
-            raise unknown(f"field of {type(default).__qualname__}", name, fields)
-        was = fields[name]
+        was = getattr(default, name, None)
         if dataclasses.is_dataclass(was) and isinstance(value, dict):
             value = from_json(was, value)
         elif isinstance(was, tuple) and isinstance(value, list):
             value = tuple(value)
-        fits = type(value) is type(was) or was is None or (isinstance(was, float) and type(value) is int)
-        if not fits:
-            raise EngramError(
-                f"{name} of {type(default).__qualname__} must be {type(was).__name__}, and {value!r} was found."
-            )
         changes[name] = value
+    return replaced(default, changes)
+
+
+def replaced(default: Any, changes: Mapping[str, Any]) -> Any:
+    """dataclasses.replace for values that come from outside: each must be a field's, and of its kind."""
+    hints = get_type_hints(type(default))
+    names = [field.name for field in dataclasses.fields(default)]
+    for name, value in changes.items():
+        if name not in names:
+            raise unknown(f"field of {type(default).__qualname__}", name, names)
+        if get_origin(hints[name]) is Literal and value not in get_args(hints[name]):
+            raise unknown(name, str(value), get_args(hints[name]))
+        was = getattr(default, name)
+        if not fits(was, value):
+            kind = type(was).__name__
+            raise EngramError(f"{name} of {type(default).__qualname__} must be {kind}, and {value!r} was found.")
     return dataclasses.replace(default, **changes)
+
+
+def fits(was: Any, value: Any) -> bool:
+    """Whether a value is of the kind of the one before; a whole number may stand for any number."""
+    if isinstance(was, tuple) and isinstance(value, tuple):
+        return all(fits(was[0], part) for part in value) if was else True
+    return type(value) is type(was) or (type(was) is float and type(value) is int)
 
 
 _catalogue: dict[str, type[Recipe]] = {}

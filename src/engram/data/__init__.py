@@ -25,7 +25,7 @@ from engram.data import (  # noqa: F401 (a module of sets enters them in the cat
     words,
 )
 from engram.data.augment import Augment
-from engram.data.catalogue import ENTRIES, entry
+from engram.data.catalogue import ENTRIES, check_options, entry
 from engram.data.checks import check_splits, describe
 from engram.data.columns import Bitmaps, Strings
 from engram.data.dataset import Data, Info, Split
@@ -39,7 +39,7 @@ def load(name: str | Path, **options: Any) -> Data:
     if _is_path(name):
         return load_own(Path(name), **options)
     known = entry(str(name))
-    known.check_options(options)
+    check_options(f"the data set {name}", known.options(), options)
     if known.generate:
         parts = known.generate(**options)
         check_splits(known.info.name, parts.splits)

@@ -20,7 +20,8 @@ GZIP, ZIP, AR = b"\x1f\x8b", b"PK\x03\x04", b"!<arch>\n"
 
 def members(path: Path, patterns: tuple[str, ...]) -> dict[str, bytes]:
     """The content of every member that matches a pattern, ungzipped; ValueError if a pattern matches none."""
-    start = path.open("rb").read(8)
+    with path.open("rb") as stream:
+        start = stream.read(8)
     if start.startswith(ZIP):
         found = dict(_zip(path, patterns))
     elif start.startswith(AR):

@@ -48,7 +48,7 @@ class Augment:
             image_BCHW = rotate(image_BCHW, self.rotate * uniform(count))
         if self.shift:
             down_B, right_B = (uniform(2, count) * (self.shift + 0.5)).round().long().clamp(-self.shift, self.shift)
-            image_BCHW = shift(image_BCHW, down_B, right_B)
+            image_BCHW = shift(image_BCHW, down_B, right_B, self.shift)
         if self.noise:
             normal = torch.randn(image_BCHW.shape, generator=generator, device=generator.device).to(image_BCHW)
             image_BCHW = (image_BCHW + self.noise * normal).clamp(0, 1)
@@ -60,21 +60,13 @@ def flip(image_BCHW: Tensor, which_B: Tensor) -> Tensor:
     return torch.where(which_B[:, None, None, None], image_BCHW.flip(-1), image_BCHW)
 
 
-def shift(image_BCHW: Tensor, down_B: Tensor, right_B: Tensor) -> Tensor:
-    """Move each picture by whole pixels; what comes in from outside is 0."""
+def shift(image_BCHW: Tensor, down_B: Tensor, right_B: Tensor, most: int) -> Tensor:
+    """Move each picture by whole pixels, `most` at most; what comes in from outside is 0."""
     _, _, height, width = image_BCHW.shape
-    row_BH, inside_BH = _origin(height, down_B)
-    column_BW, inside_BW = _origin(width, right_B)
+    padded = functional.pad(image_BCHW, (most,) * 4)
+    window = padded.unfold(2, height, 1).unfold(3, width, 1)  # B × C × every shift down × every shift right × H × W
     picture_B = torch.arange(len(image_BCHW), device=image_BCHW.device)
-    moved_BHWC = image_BCHW.permute(0, 2, 3, 1)[picture_B[:, None, None], row_BH[:, :, None], column_BW[:, None, :]]
-    inside_BHW = inside_BH[:, :, None] & inside_BW[:, None, :]
-    return (moved_BHWC * inside_BHW[..., None]).permute(0, 3, 1, 2)
-
-
-def _origin(length: int, by_B: Tensor) -> tuple[Tensor, Tensor]:
-    """For each place along an axis, where its pixel comes from, and whether that is inside the picture."""
-    origin = torch.arange(length, device=by_B.device) - by_B[:, None]
-    return origin.clamp(0, length - 1), (origin >= 0) & (origin < length)
+    return window[picture_B, :, most - down_B, most - right_B]
 
 
 def rotate(image_BCHW: Tensor, degrees_B: Tensor) -> Tensor:

@@ -26,17 +26,22 @@ class Entry:
     def options(self) -> dict[str, Any]:
         """The options that `load` takes for this set, with their defaults."""
         function = self.generate or self.arrange
-        parameters = inspect.signature(function).parameters.values() if function else ()
-        return {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
+        return options_of(function) if function else {}
 
-    def check_options(self, given: Mapping[str, Any]) -> None:
-        """Refuse an option that this set does not have."""
-        options = self.options()
-        if given and not options:
-            raise EngramError(f"The data set {self.info.name} takes no options, and was given {', '.join(given)}.")
-        for name in given:
-            if name not in options:
-                raise unknown(f"option of the data set {self.info.name}", name, options)
+
+def options_of(function: Make) -> dict[str, Any]:
+    """A function's options are its keyword-only arguments; with their defaults."""
+    parameters = inspect.signature(function).parameters.values()
+    return {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
+
+
+def check_options(what: str, options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Refuse an option that `what` does not have."""
+    if given and not options:
+        raise EngramError(f"There are no options for {what}, and {', '.join(given)} was given.")
+    for name in given:
+        if name not in options:
+            raise unknown(f"option for {what}", name, options)
 
 
 ENTRIES: dict[str, Entry] = {}

@@ -1,6 +1,6 @@
 """Obtaining a data set: from a file the user names, else from its sources in order, each checked before it is read."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from engram.core.errors import EngramError
@@ -72,9 +72,8 @@ def _from_file(entry: Entry, given: Path) -> Parts:
         found = [_matching(archive, candidates) for archive in source.archives]
         if all(files is not None for files in found):
             return source.read(*found)
-    wanted = "; or ".join(f"{source} (sha256 {', '.join(_hashes(source.archives))})" for source in entry.sources)
-    several = " (a folder that holds them all, where there are several)"
-    raise EngramError(f"{given} is not the file of {entry.info.name}: the hashes differ. It must be {wanted}{several}.")
+    wanted = ", or ".join(map(_wanted, entry.sources))
+    raise EngramError(f"{given} is not what {entry.info.name} is made of, its sha256 differs: give {wanted}.")
 
 
 def _matching(archive: Archive, candidates: Sequence[Path]) -> Files | None:
@@ -87,5 +86,8 @@ def _matching(archive: Archive, candidates: Sequence[Path]) -> Files | None:
     return None
 
 
-def _hashes(archives: Iterable[Archive]) -> list[str]:
-    return [f"{(archive.sha256 or archive.contents[0])[:12]}…" for archive in archives]
+def _wanted(source: Source) -> str:
+    """What the user would have to give, with the beginnings of the hashes."""
+    hashes = ", ".join(f"{(archive.sha256 or archive.contents[0])[:12]}…" for archive in source.archives)
+    what = "the file" if len(source.archives) == 1 else "a folder with all files"
+    return f"{what} of {source} ({hashes})"

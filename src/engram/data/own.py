@@ -1,10 +1,11 @@
 """One's own files: what kind they are, and how they are divided where they do not say so themselves."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from engram.core.errors import EngramError
+from engram.data.catalogue import check_options, options_of
 from engram.data.checks import check_splits, describe
 from engram.data.columns import Strings
 from engram.data.dataset import Data, Info, Parts, Split
@@ -22,8 +23,7 @@ def load_own(path: Path, **options: Any) -> Data:
     if not path.exists():
         raise EngramError(f"There is no file or folder {path}.")
     kind, read = _reader(path)
-    if options and kind != "images":
-        raise EngramError(f"{path} takes no options, and {', '.join(options)} was given: they are for pictures.")
+    check_options(f"{kind} in {path}", options_of(read), options)
     try:
         parts = read(path, **options)
     except OSError as error:
@@ -67,7 +67,7 @@ def _decoded(file: Path) -> str:
     return text
 
 
-def _completed(path: Path, splits: Any) -> dict[str, Split]:
+def _completed(path: Path, splits: Mapping[str, Split]) -> dict[str, Split]:
     """Divide what came undivided 80 : 10 : 10, and take a tenth of train for valid where only a test was given."""
     whole = splits.get("") or splits.get("train")
     if whole is None or (len(splits) > 1 and "valid" in splits):

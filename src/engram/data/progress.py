@@ -5,8 +5,16 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, DownloadColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
+from rich.text import Text
+
+
+class Received(DownloadColumn):
+    """How much has come of how much, where that is known."""
+
+    def render(self, task: Task) -> Text:
+        return super().render(task) if task.total else Text()
 
 
 class Progress:
@@ -15,7 +23,7 @@ class Progress:
     def __init__(self, name: str) -> None:
         self.name = name
         self.bar = Bar(
-            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn(),
+            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), Received(), TimeElapsedColumn(),
             console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty(),
         )  # fmt: skip
         self.task = self.bar.add_task(name, total=None)

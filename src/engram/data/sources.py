@@ -78,8 +78,10 @@ class Source:
         self.archives = archives
 
     def __str__(self) -> str:
-        clients = {one.client for one in self.archives}
-        return "the web" if clients == {"web"} else " + ".join(map(str, self.archives))
+        first = self.archives[0]
+        if first.client == "web" and len(self.archives) > 1:
+            return f"web {first.name.rsplit('/', 1)[0]}"  # the files lie beside each other
+        return " + ".join(map(str, self.archives))
 
 
 def hash_of(path: Path) -> str:
@@ -134,12 +136,13 @@ CLIENTS: dict[str, Callable[[str, Path, Progress], None]] = {
 
 def run(command: list[str], folder: Path) -> None:
     """Run a client in `folder`, silently; Unavailable with the last line it wrote if it does not succeed."""
-    if shutil.which(command[0]) is None:
+    program = shutil.which(command[0])
+    if program is None:
         raise Unavailable(f"{command[0]} is not installed")
     try:
         done = subprocess.run(
-            command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-            timeout=TIMEOUT_S, env={**os.environ, "LC_ALL": "C.UTF-8", "NO_COLOR": "1"},
+            [program, *command[1:]], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            errors="replace", timeout=TIMEOUT_S, env={**os.environ, "LC_ALL": "C.UTF-8", "NO_COLOR": "1"},
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise Unavailable(f"no answer within {TIMEOUT_S // 60} minutes") from None

@@ -58,8 +58,9 @@ def read_csv(path: Path) -> Parts:
     try:
         layout = _layout(path)
         label = _label(layout)
+        y = None if label is None else _column(layout, label)
         inputs = [i for i in range(len(layout.names)) if i != label]
-        return _parts(path, {"": (_numbers(layout, inputs), None if label is None else _column(layout, label))})
+        return _parts(path, {"": (_numbers(layout, inputs), y)})
     except (UnicodeDecodeError, csv.Error) as error:
         raise EngramError(f"{path} is not a CSV file in UTF-8: {error}.") from error
 
@@ -184,7 +185,10 @@ def _opened(path: Path) -> Any:
         if isinstance(loaded, np.ndarray):
             return loaded
         with loaded:
-            return dict(loaded)
+            arrays = dict(loaded)
+        if not all(isinstance(array, np.ndarray) for array in arrays.values()):  # np.load gives other members as bytes
+            raise ValueError("it holds something else")
+        return arrays
     except (ValueError, EOFError, zipfile.BadZipFile, MemoryError) as error:
         why = "it holds Python objects" if "allow_pickle" in str(error) else str(error)
         raise EngramError(f"{path} cannot be read as NumPy arrays of numbers: {why}.") from error
@@ -198,7 +202,7 @@ def _first(arrays: Mapping[str, Array], names: list[str]) -> Array | None:
 def _parts(path: Path, pairs: Mapping[str, Labelled]) -> Parts:
     """Columns `image` or `point`, and `label` or (where it is measured) `target`, for each split."""
     labels = {split: y for split, (_, y) in pairs.items() if y is not None}
-    target, coded, classes = _encoded(labels)
+    target, coded, classes = _encoded(path, labels)
     splits = {}
     for split, (x, _) in pairs.items():
         name, column = _inputs(path, x)
@@ -247,11 +251,13 @@ def _whole(x: Array) -> bool:
     return x.dtype.kind in "iub" or bool(np.isfinite(x).all() and (x == np.rint(x)).all())
 
 
-def _encoded(labels: Mapping[str, Array]) -> tuple[str, dict[str, Tensor], tuple[str, ...]]:
+def _encoded(path: Path, labels: Mapping[str, Array]) -> tuple[str, dict[str, Tensor], tuple[str, ...]]:
     """Labels as numbers from 0 with the names of the classes; measured values as they are, to be regressed."""
     if not labels:
         return "label", {}, ()
     joined = np.concatenate([y.ravel() for y in labels.values()])
+    if joined.dtype.kind not in "biufU":
+        raise EngramError(f"{path} has labels of type {joined.dtype}: they must be numbers or words.")
     if joined.dtype.kind == "U" and all(map(_is_number, joined)):
         joined = joined.astype(np.float64)
     lengths = np.cumsum([y.size for y in labels.values()])[:-1]

@@ -1,0 +1,162 @@
+"""The learner against the update rules of the notes, written out."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from engram.core.errors import EngramError
+from engram.core.learner import Descent, Gradient
+
+STEPS = 5
+
+
+def quadratic(model, batch):
+    error = model(batch["x"]) - batch["t"]
+    return error.square().mean(), {"largest": error.detach().abs().max()}
+
+
+def setting(dtype=torch.float64):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)).to(dtype)
+    generator = torch.Generator().manual_seed(1)
+    batches = [
+        {
+            "x": torch.randn(8, 4, dtype=dtype, generator=generator),
+            "t": torch.randn(8, 2, dtype=dtype, generator=generator),
+        }
+        for _ in range(STEPS)
+    ]
+    return model, batches
+
+
+def by_hand(rule, weight_decay=0.0):
+    """Parameters after STEPS steps of `rule(state, gradient, t) -> update`, decay of matrices written into E."""
+    model, batches = setting()
+    states = [{} for _ in model.parameters()]
+    for t, batch in enumerate(batches, 1):
+        gradients = torch.autograd.grad(quadratic(model, batch)[0], list(model.parameters()))
+        for parameter, gradient, state in zip(model.parameters(), gradients, states, strict=True):
+            decay = weight_decay if parameter.ndim > 1 else 0.0
+            with torch.no_grad():
+                parameter -= rule(state, gradient + decay * parameter, t)
+    return list(model.parameters())
+
+
+def learnt(**options):
+    model, batches = setting()
+    learner = Gradient(model, quadratic, Descent(schedule="constant", warmup=0.0, **options), STEPS)
+    for batch in batches:
+        learner.step(batch)
+    return list(model.parameters())
+
+
+def sgd(state, g, t):
+    return 0.1 * g
+
+
+def momentum(state, g, t):
+    state["v"] = 0.9 * state.get("v", 0) + g
+    return 0.1 * state["v"]
+
+
+def rmsprop(state, g, t):
+    state["s"] = 0.99 * state.get("s", 0) + 0.01 * g**2
+    return 0.1 * g / (state["s"].sqrt() + 1e-8)
+
+
+def adam(state, g, t):
+    state["m"] = 0.9 * state.get("m", 0) + 0.1 * g
+    state["s"] = 0.999 * state.get("s", 0) + 0.001 * g**2
+    return 0.1 * (state["m"] / (1 - 0.9**t)) / ((state["s"] / (1 - 0.999**t)).sqrt() + 1e-8)
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"), [("sgd", sgd), ("momentum", momentum), ("rmsprop", rmsprop), ("RMSprop", rmsprop), ("adam", adam)]
+)
+@pytest.mark.parametrize("weight_decay", [0.0, 0.3])
+def test_update_rules_of_the_notes(name, rule, weight_decay):
+    expected = by_hand(rule, weight_decay)
+    found = learnt(optimizer=name, lr=0.1, weight_decay=weight_decay)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_adamw_decays_weights_beside_the_gradient():
+    def decoupled(state, g, t):
+        return adam(state, g, t)
+
+    expected = by_hand(decoupled)
+    found = learnt(optimizer="adamw", lr=0.1, weight_decay=0.0)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    decayed = learnt(optimizer="adamw", lr=0.1, weight_decay=0.5)
+    assert decayed[0].norm() < found[0].norm()
+
+
+def test_muon_moves_matrices_by_nearly_orthogonal_updates():
+    model, batches = setting(torch.float32)
+    before = model[0].weight.detach().clone()
+    learner = Gradient(
+        model, quadratic, Descent(optimizer="muon", lr=0.1, weight_decay=0.0, schedule="constant", warmup=0.0), STEPS
+    )
+    learner.step(batches[0])
+    singular = torch.linalg.svdvals(model[0].weight.detach() - before)
+    assert singular.max() / singular.min() < 2.5  # Newton–Schulz brings all singular values near one another
+    assert len(learner.optimizers) == 2
+
+
+@pytest.mark.parametrize("parts", [2, 3, 8])
+def test_a_batch_in_parts_gives_the_same_step(parts):
+    for ours, theirs in zip(learnt(lr=0.1, accumulate=parts), learnt(lr=0.1), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_clipping_bounds_the_gradient():
+    model, batches = setting()
+    learner = Gradient(
+        model,
+        quadratic,
+        Descent(optimizer="sgd", lr=1.0, clip=0.01, schedule="constant", warmup=0.0, weight_decay=0.0),
+        STEPS,
+    )
+    before = [p.detach().clone() for p in model.parameters()]
+    measured = learner.step(batches[0])
+    moved = torch.cat([(p.detach() - b).flatten() for p, b in zip(model.parameters(), before, strict=True)]).norm()
+    assert measured["gradient"] > 0.01
+    assert moved == pytest.approx(0.01, rel=1e-3)
+
+
+def test_schedules():
+    cosine, linear = Descent(warmup=0.1), Descent(warmup=0.1, schedule="linear")
+    assert cosine.rate(0.05) == pytest.approx(0.5)
+    assert cosine.rate(0.1) == pytest.approx(1)
+    assert cosine.rate(0.55) == pytest.approx(0.5)
+    assert cosine.rate(1) == pytest.approx(0)
+    assert cosine.rate(0.325) == pytest.approx(0.5 + 0.5 * math.cos(math.pi / 4))
+    assert linear.rate(0.55) == pytest.approx(0.5)
+    assert Descent(schedule="constant", warmup=0.0).rate(0.7) == 1
+
+
+def test_state_continues_exactly():
+    straight = learnt(lr=0.1)
+    model, batches = setting()
+    descent = Descent(schedule="constant", warmup=0.0, lr=0.1)
+    learner = Gradient(model, quadratic, descent, STEPS)
+    for batch in batches[:3]:
+        learner.step(batch)
+    again = Gradient(model, quadratic, descent, STEPS)
+    again.load_state_dict(learner.state_dict())
+    for batch in batches[3:]:
+        again.step(batch)
+    for ours, theirs in zip(model.parameters(), straight, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("optimizer", "adan"), ("warmup", 1.0), ("accumulate", 0), ("lr", -1.0), ("clip", math.nan)]
+)
+def test_wrong_fields_are_named(field, value):
+    with pytest.raises(EngramError, match=field if field != "optimizer" else "Did you mean «adam"):
+        Descent(**{field: value})

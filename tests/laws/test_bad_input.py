@@ -1,0 +1,210 @@
+"""Whatever goes wrong, one sentence says so, exit code 2, and what was good before still is."""
+
+import resource
+import shutil
+
+import numpy as np
+import pytest
+
+from engram.core.registry import catalogue
+from engram.training import folder as folders
+from engram.training.loop import train
+from engram.training.progress import Progress
+from engram.training.run import Run
+from tests.conftest import RECIPES, content, python
+
+FILES = ["model.safetensors", "learner.safetensors", "checkpoint.json"]
+
+
+class Halfway(Exception):
+    pass
+
+
+class StopAt(Progress):
+    """Pulls the plug after a step."""
+
+    def __init__(self, step):
+        super().__init__(quiet=True)
+        self.stop = step
+
+    def moved(self, always=False):
+        if self.run.step == self.stop:
+            raise Halfway
+
+
+@pytest.fixture
+def halfway(tmp_path_factory):
+    """A folder with a run that has reached its first checkpoint, and not its end; made once for each recipe."""
+    made = {}
+
+    def path(name):
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp("halfway") / name
+            recipe = catalogue()[name].from_preset("tiny")
+            run = Run.start(recipe, made[name])
+            with pytest.raises(Halfway):
+                train(run, StopAt(recipe.every))
+            run.folder.release()
+        return made[name]
+
+    return path
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_damaged_checkpoint_is_refused_and_the_one_before_still_works(name, file, halfway, finished, refused, engram):
+    folder = halfway(name)
+    newest = sorted((folder / "state").iterdir())[-1]
+    good = (newest / file).read_bytes()
+    flipped = bytearray(good)
+    flipped[len(good) // 2] ^= 4
+    for bad in (good[: len(good) // 2], bytes(flipped), b""):
+        (newest / file).unlink()
+        (newest / file).write_bytes(bad)
+        sentence = refused("run", "--resume", folder)
+        assert f"{newest / file} is damaged" in sentence
+        assert f"delete {newest} to go on from step 0" in sentence
+    (newest / file).unlink()
+    assert f"{newest / file} is missing" in refused("run", "--resume", folder)
+    shutil.rmtree(newest)
+    assert engram("run", "--resume", folder).code == 0
+    assert content(folder) == content(finished(name))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_missing_or_damaged_file_of_the_folder_is_named(name, halfway, refused):
+    folder = halfway(name)
+    recipe = (folder / "recipe.json").read_text()
+    (folder / "recipe.json").write_text(recipe[:100])
+    assert "recipe.json is damaged" in refused("run", "--resume", folder)
+    (folder / "recipe.json").write_text(recipe.replace('"steps"', '"stepz"'))
+    assert "Did you mean «steps»?" in refused("run", "--resume", folder)
+    (folder / "recipe.json").write_text(recipe.replace(f'"recipe": "{name}"', '"recipe": "nothing"'))
+    assert "There is no recipe «nothing»" in refused("run", "--resume", folder)
+    (folder / "recipe.json").unlink()
+    assert "has no recipe.json" in refused("run", "--resume", folder)
+    (folder / "recipe.json").write_text(recipe)
+    metrics = (folder / "metrics.jsonl").read_bytes()
+    (folder / "metrics.jsonl").write_bytes(metrics[:10])
+    assert "metrics.jsonl is damaged" in refused("run", "--resume", folder)
+
+
+FULL = """
+import resource, sys, signal, torch
+torch.set_num_threads(1)
+from engram import cli
+import engram.recipes
+engram.core.registry.catalogue()
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+sys.exit(cli.answer(["run", "--resume", sys.argv[1]]))
+"""
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_file_that_cannot_grow_loses_nothing(name, halfway, finished, engram):
+    folder = halfway(name)
+    before = content(folder)
+    limit = (folder / "metrics.jsonl").stat().st_size  # no file may grow beyond this: the next line does not fit
+    stopped = python(FULL, folder, limit)
+    assert stopped.returncode == 2, stopped.stderr
+    assert "cannot be written: file too large" in stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    assert content(folder) == before
+    assert engram("run", "--resume", folder).code == 0
+    assert content(folder) == content(finished(name))
+
+
+@pytest.mark.parametrize("failing", FILES)
+def test_a_full_disk_while_saving_keeps_the_checkpoint_before(failing, halfway, finished, engram, monkeypatch):
+    folder = halfway("mlp")
+    before = content(folder)
+    write = folders.write
+
+    def full(path, content):
+        if path.name == failing:
+            raise folders.EngramError(f"{path} cannot be written: no space left on device.")
+        write(path, content)
+
+    monkeypatch.setattr(folders, "write", full)
+    answer = engram("run", "--resume", folder)
+    assert answer.code == 2
+    assert "no space left on device" in answer.err
+    monkeypatch.undo()
+    assert not list(folder.glob("state/*.partial"))
+    after = content(folder)
+    assert after["weights"] == before["weights"]
+    assert engram("run", "--resume", folder).code == 0
+    assert content(folder) == content(finished("mlp"))
+
+
+def test_no_space_left_is_said_as_the_system_says_it(tmp_path, refused):
+    assert "cannot be written" in refused("run", "mlp", "--preset", "tiny", "--out", "/proc/engram/run")
+    (tmp_path / "file").write_text("in the way")
+    assert "cannot be written" in refused("run", "mlp", "--preset", "tiny", "--out", tmp_path / "file" / "run")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    assert limits == resource.getrlimit(resource.RLIMIT_FSIZE)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize(
+    ("file", "array"),
+    [
+        ("empty.npy", np.zeros((0, 3))),
+        ("nan.npy", np.full((20, 3), np.nan)),
+        ("infinite.npy", np.full((20, 4, 4), np.inf)),
+        ("shape.npy", np.zeros((3, 3, 3, 3, 3))),
+        ("objects.npy", np.array([{"a": 1}], dtype=object)),
+    ],
+)
+def test_bad_data_is_named_and_nothing_is_left_behind(name, file, array, refused, tmp_path):
+    np.save(tmp_path / file, array)
+    assert file in refused("run", name, "--preset", "tiny", "--data", tmp_path / file, "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_unknown_words_bring_the_nearest_known_one(name, refused, tmp_path):
+    assert "Did you mean «--steps»?" in refused("run", name, "--stepz", 5)
+    assert "Did you mean «tiny»?" in refused("run", name, "--preset", "tinny")
+    assert "must be at least 1" in refused("run", name, "--preset", "tiny", "--steps", 0, "--out", tmp_path / "run")
+    assert "--steps" in refused("run", name, "--preset", "tiny", "--steps", "many")
+    assert "nothing-like-it" in refused("run", name, "--preset", "tiny", "--data", "nothing-like-it")
+    assert not (tmp_path / "run").exists()
+
+
+def test_unknown_verb_recipe_benchmark_and_data(refused, tmp_path):
+    assert "Did you mean «run»?" in refused("rum")
+    assert "Did you mean «cnn»?" in refused("run", "cnm")
+    assert "There is no benchmark «nothing»" in refused("bench", "nothing")
+    assert "Did you mean «mnist»?" in refused("data", "get", "mnits")
+    assert "is not a run folder" in refused("report", tmp_path)
+    assert "there is no such folder" in refused("look", tmp_path / "nowhere")
+
+
+def test_a_run_is_never_overwritten(finished, refused):
+    before = content(finished("mlp"))
+    assert "already holds a run" in refused("run", "mlp", "--preset", "tiny", "--out", finished("mlp"))
+    assert content(finished("mlp")) == before
+
+
+@pytest.mark.parametrize("name", ["mlp", "rbm"])
+def test_not_a_number_stops_the_run_and_keeps_the_last_good_checkpoint(name, tmp_path, refused):
+    # lr of 1e38 overflows float32 within a few steps
+    sentence = refused(
+        "run", name, "--preset", "tiny", "--lr", 1e38, "--steps", 40, "--every", 20, "--out", tmp_path / "run"
+    )
+    assert "at step" in sentence
+    assert "try a lower --lr" in sentence
+    kept = Run.open(tmp_path / "run")
+    assert all(value.isfinite().all() for value in kept.learner.model.state_dict().values())
+
+
+def test_minutes_end_a_run(tmp_path):
+    recipe = catalogue()["mlp"].from_preset("tiny", steps=10**9, minutes=0.02)
+    run = Run.start(recipe, tmp_path / "run")
+    train(run, Progress(quiet=True))
+    run.folder.release()
+    assert 1.2 <= run.seconds < 30
+    assert run.finished
+    assert any("test_accuracy" in line for line in run.folder.metrics())
