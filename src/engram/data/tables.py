@@ -181,10 +181,10 @@ def read_npz(path: Path) -> Parts:
 def _opened(path: Path) -> Any:
     """An array, or a dict of arrays. A pickle inside is refused: to read one is to run whatever it says."""
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        with loaded:
+        with path.open("rb") as stream:
+            loaded = np.load(stream, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return loaded
             arrays = dict(loaded)
         if not all(isinstance(array, np.ndarray) for array in arrays.values()):  # np.load gives other members as bytes
             raise ValueError("it holds something else")

@@ -1,0 +1,38 @@
+# make run    install into .venv and train a convolutional network on mnist
+# make test   install what the tests need and run them all
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: run test lint bench readme clean
+
+run: $(VENV)/installed
+	$(BIN)/engram run cnn
+
+test: lint
+	$(BIN)/pytest -n 2
+
+lint: $(VENV)/installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/installed-test
+	@for name in $$($(BIN)/engram bench --json | $(BIN)/python -c "import json, sys; print(*(b['name'] for b in json.load(sys.stdin)))"); do \
+		echo; $(BIN)/engram bench $$name || exit 1; done
+
+readme: $(VENV)/installed-test
+	$(BIN)/python -m tests.test_readme
+
+$(VENV)/installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/installed-test: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	touch $(VENV)/installed $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist

@@ -1,0 +1,110 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engram.core.errors import EngramError
+from engram.training.folder import RunFolder, pack, serialise, unpack
+
+scalars = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | st.text(max_size=5)
+tensors = st.integers(0, 3).map(lambda n: torch.arange(n, dtype=torch.float32))
+states = st.recursive(
+    scalars | tensors,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=3) | st.integers(0, 9), inner, max_size=3)
+    ),
+    max_leaves=10,
+)
+
+
+def equal(a, b):
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(equal(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(equal, a, b))
+    return type(a) is type(b) and a == b
+
+
+@given(states)
+@settings(max_examples=200, deadline=None)
+def test_any_state_survives(state):
+    kept = {}
+    assert equal(unpack(pack(state, kept), kept), state)
+
+
+def test_a_state_with_anything_else_is_refused():
+    with pytest.raises(TypeError, match="not set"):
+        pack({"a": {1, 2}}, {})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = RunFolder.create(tmp_path / "run", {"recipe": "none"})
+    yield made
+    made.release()
+
+
+def weights(value):
+    return {"w": torch.full((3,), value)}
+
+
+def test_the_last_two_checkpoints_and_the_chosen_are_kept(folder):
+    for step in (0, 1, 2, 3, 4):
+        folder.save(step, weights(float(step)), {"step": step}, keep={1})
+    assert folder.checkpoints() == [1, 3, 4]
+    model, state, _ = folder.load()
+    assert (model["w"][0], state["step"]) == (4, 4)
+    assert folder.load(1)[0]["w"][0] == 1
+    with pytest.raises(EngramError, match="no checkpoint of step 2; it has 1, 3, 4"):
+        folder.load(2)
+
+
+def test_published_weights_are_those_of_the_checkpoint(folder):
+    folder.save(1, weights(1.0), {}, set())
+    folder.save(2, weights(2.0), {}, set())
+    assert (folder.path / "model.safetensors").read_bytes() == serialise(weights(2.0))
+    folder.publish(1)
+    assert (folder.path / "model.safetensors").read_bytes() == serialise(weights(1.0))
+    assert not list(folder.path.glob("*.partial"))
+
+
+def test_the_same_step_again_takes_the_new_description(folder):
+    folder.save(1, weights(1.0), {"finished": False}, set())
+    folder.append_metrics([{"step": 1}])
+    folder.save(1, weights(1.0), {"finished": True}, set())
+    _, state, about = folder.load()
+    assert state["finished"]
+    assert about["metrics_bytes"] == (folder.path / "metrics.jsonl").stat().st_size
+
+
+def test_metrics_past_the_checkpoint_are_cut(folder):
+    folder.append_metrics([{"step": 1, "loss": math.pi}])
+    folder.save(1, weights(1.0), {}, set())
+    folder.append_metrics([{"step": 2}, {"step": 3}])
+    folder.cut_metrics(folder.load()[2]["metrics_bytes"])
+    assert folder.metrics() == [{"step": 1, "loss": math.pi}]
+
+
+def test_a_line_that_is_still_being_written_is_left_out(folder):
+    folder.append_metrics([{"step": 1}])
+    with (folder.path / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"step": 2, "lo')
+    assert folder.metrics() == [{"step": 1}]
+
+
+def test_a_newer_layout_is_refused(folder):
+    folder.write_json("recipe.json", {"format": 99})
+    with pytest.raises(EngramError, match="has layout 99"):
+        RunFolder.open(folder.path)
+
+
+def test_a_partial_checkpoint_is_not_seen(folder):
+    folder.save(1, weights(1.0), {}, set())
+    (folder.path / "state" / "000000002.partial").mkdir()
+    assert folder.checkpoints() == [1]

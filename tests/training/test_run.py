@@ -1,0 +1,92 @@
+"""Early stopping, progress and what else the loop does beside stepping."""
+
+import re
+
+import pytest
+
+from engram import load, run
+from engram.core.errors import EngramError
+from engram.core.registry import catalogue
+from engram.training.loop import train
+from engram.training.progress import Progress, clock
+from engram.training.run import Run
+from tests.conftest import content
+
+
+def overfit(folder, patience):
+    """An MLP whose validation accuracy is made to peak at step 30."""
+    recipe = catalogue()["mlp"].from_preset("tiny", steps=100, every=10, patience=patience, lr=0.01)
+    started = Run.start(recipe, folder)
+    measure = started.recipe.evaluate
+
+    def peaked(learner, data, split):
+        measured = measure(learner, data, split)
+        return {**measured, "accuracy": 1 - abs(started.step - 30) / 100}
+
+    object.__setattr__(started.recipe, "evaluate", peaked)
+    train(started, Progress(quiet=True))
+    started.folder.release()
+    return started
+
+
+def test_patience_stops_and_keeps_the_best(tmp_path):
+    stopped = overfit(tmp_path / "run", patience=3)
+    assert stopped.step == 60
+    assert stopped.best_step == 30
+    best = (tmp_path / "run" / "state" / "000000030" / "model.safetensors").read_bytes()
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == best
+    opened = load(tmp_path / "run").state_dict()
+    for name, value in stopped.folder.load(30)[0].items():
+        assert opened[name].equal(value)
+
+
+def test_without_patience_the_last_weights_count(tmp_path):
+    ended = overfit(tmp_path / "run", patience=0)
+    assert ended.step == 100
+    last = content(tmp_path / "run")
+    assert last["published"] == last["weights"]
+
+
+def test_plain_lines_where_there_is_no_terminal(engram, tmp_path):
+    lines = engram("run", "mlp", "--preset", "tiny", "--out", tmp_path / "run").err.splitlines()
+    assert len(lines) == 3
+    assert all(re.match(r"step \d+/20  loss .*images/s, \d+:\d\d left$", line) for line in lines), lines
+
+
+def test_json_of_a_run_is_its_last_metrics(engram, tmp_path):
+    import json
+
+    answer = engram("run", "rbm", "--preset", "tiny", "--out", tmp_path / "run", "--quiet", "--json")
+    assert answer.err == ""
+    result = json.loads(answer.out)
+    assert result["run"] == str(tmp_path / "run")
+    assert result["step"] == 20
+    assert result["test_reconstruction"] > 0
+
+
+def test_tensorboard_gets_every_metric(engram, tmp_path):
+    event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    assert engram("run", "mlp", "--preset", "tiny", "--out", tmp_path / "run", "--tensorboard").code == 0
+    events = event_accumulator.EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    steps = [event.step for event in events.Scalars("loss")]
+    assert steps == list(range(1, 21))
+    assert events.Scalars("test_accuracy")[0].step == 20
+
+
+def test_python_does_what_the_command_line_does(finished, tmp_path):
+    done = run("mlp", preset="tiny", out=tmp_path / "run", quiet=True)
+    assert done.finished
+    assert content(tmp_path / "run") == content(finished("mlp"))
+    with pytest.raises(EngramError, match="Did you mean «steps»"):
+        run("mlp", stepz=3)
+
+
+def test_folders_are_numbered(engram, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number in (1, 2):
+        assert f"runs/mlp-{number}/report.html" in engram("run", "mlp", "--preset", "tiny", "--quiet").out
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0, "0:00"), (61, "1:01"), (3725, "1:02:05")])
+def test_clock(seconds, shown):
+    assert clock(seconds) == shown
