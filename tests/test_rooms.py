@@ -10,8 +10,8 @@ from tests.conftest import python
 
 SOURCE = Path(engram.__file__).parent
 ROOMS = [
-    "core", "autodiff", "layers", "neurons", "models", "robustness", "data", "training", "figures", "interop", "recipes",
-    "lab", "bench", "cli",
+    "core", "autodiff", "layers", "neurons", "models", "robustness", "data", "training", "figures", "interop",
+    "recipes", "lab", "bench", "cli",
 ]  # fmt: skip
 TOP = "__version__"  # the one name that a room may take from the top
 

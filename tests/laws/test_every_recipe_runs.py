@@ -3,12 +3,15 @@
 import dataclasses
 import json
 import re
+import shutil
 
 import pytest
+import safetensors.torch
 import torch
 
-from engram import load
+from engram import EngramError, load
 from engram.core.registry import FromData, catalogue, settings
+from engram.core.tap import watch
 from engram.training.run import Run
 from tests.conftest import RECIPES, content, tiny
 
@@ -99,6 +102,32 @@ def test_config_rebuilds_the_model_and_weights_fit(name, finished):
     run = Run.open(finished(name))
     for key, value in run.learner.model.state_dict().items():
         assert torch.equal(rebuilt.state_dict()[key], value), key
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_loaded_model_gives_the_same_outputs(name, finished):
+    run, loaded = Run.open(finished(name)), load(finished(name))
+    outputs = []
+    for model in (run.learner.model.eval(), loaded):
+        with torch.no_grad(), watch(model) as seen:
+            run.recipe.probe(model, run.data, 0)
+        outputs.append(dict(seen))
+    assert outputs[0].keys() == outputs[1].keys()
+    assert all(torch.equal(outputs[0][key], outputs[1][key]) for key in outputs[0])
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_weights_that_do_not_fit_are_named_one_by_one(name, finished, tmp_path):
+    shutil.copytree(finished(name), tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "state")
+    weights = safetensors.torch.load_file(tmp_path / "run" / "model.safetensors")
+    first, *_ = weights
+    extra = {**weights, first: torch.zeros(1, 1, 1, 1, 7), "stranger": torch.zeros(1)}
+    safetensors.torch.save_file(extra, tmp_path / "run" / "model.safetensors")
+    with pytest.raises(
+        EngramError, match=f"stranger is not part of the model; {re.escape(first)} is .1, 1, 1, 1, 7. and"
+    ):
+        load(tmp_path / "run")
 
 
 @pytest.mark.parametrize("name", RECIPES)

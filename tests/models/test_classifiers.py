@@ -24,7 +24,7 @@ def test_mlp_is_dense_layers():
 
 
 def test_cnn_is_convolutions_norms_and_pooling():
-    model = CNN(CNN.Config(**COMMON, channels=(4, 6), convolutions=1, hidden=8)).train()
+    model = CNN(CNN.Config(**COMMON, channels=(4, 6), convolutions=(1, 1), hidden=8)).train()
     h = (X - 0.3) / 0.5
     for stage in model.stages:
         h = F.conv2d(h, stage.convolutions[0].weight, padding=1)
@@ -37,28 +37,34 @@ def test_cnn_is_convolutions_norms_and_pooling():
 
 
 def test_dropout_and_running_statistics_only_while_learning():
-    model = CNN(CNN.Config(**COMMON, channels=(4,), dropout=0.5))
+    model = CNN(CNN.Config(**COMMON, channels=(4,), convolutions=(2,), dropout=0.5))
     assert not torch.equal(model(X), model(X))
     model.eval()
     assert torch.equal(model(X), model(X))
     assert torch.equal(model(X)[:2], model(X[:2])) or torch.allclose(model(X)[:2], model(X[:2]), atol=1e-6)
 
 
-def test_a_fresh_resnet_adds_nothing():
-    """The last gain of every block is zero, so that what a block adds is zero until it learns."""
-    model = ResNet(ResNet.Config(**COMMON, channels=(4, 8), blocks=2))
-    with watch(model, "*.added") as seen:
-        model(X)
-    assert len(seen) == 4
-    assert not any(value.any() for value in seen.values())
+def layer(layer, h):
+    h = F.conv2d(h, layer.convolution.weight, padding=1)
+    return torch.relu(F.batch_norm(h, None, None, training=True))
 
 
-def test_switching_off_a_block_leaves_the_shortcut():
+def test_resnet_is_pooling_and_rounds():
+    model = ResNet(ResNet.Config(**COMMON, channels=(4, 6), blocks=2)).train()
+    h = (X - 0.3) / 0.5
+    for stage in model.stages:
+        h = F.max_pool2d(layer(stage.enter, h), 2)
+        for block in stage.blocks:
+            h = h + layer(block.second, layer(block.first, h))
+    expected = h.amax((2, 3)) @ model.head.weight.T + model.head.bias
+    torch.testing.assert_close(model(X), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_switching_off_a_block_leaves_the_stream_as_it_was():
     model = ResNet(ResNet.Config(**COMMON, channels=(4,), blocks=2)).eval()
-    torch.nn.init.ones_(model.blocks[1].norm2.weight)
-    with watch(model, "blocks.*.map", replace={"blocks.1.added": torch.zeros_like}) as seen:
+    with watch(model, "*.stream", replace={"stages.0.blocks.1.added": torch.zeros_like}) as seen:
         model(X)
-    torch.testing.assert_close(seen["blocks.1.map"], seen["blocks.0.map"])
+    assert torch.equal(seen["stages.0.blocks.1.stream"], seen["stages.0.blocks.0.stream"])
 
 
 @pytest.mark.parametrize(
@@ -68,8 +74,10 @@ def test_switching_off_a_block_leaves_the_shortcut():
         (MLP.Config, {"dropout": 1.0}),
         (CNN.Config, {"channels": ()}),
         (CNN.Config, {"kernel": 4}),
-        (CNN.Config, {"channels": (1, 1, 1, 1, 1, 1)}),
-        (ResNet.Config, {"blocks": 0}),
+        (CNN.Config, {"channels": (1, 1, 1, 1, 1), "convolutions": (1, 1, 1, 1, 1)}),
+        (CNN.Config, {"convolutions": (1, 1)}),
+        (ResNet.Config, {"channels": (1, 1, 1, 1, 1)}),
+        (ResNet.Config, {"blocks": -1}),
     ],
 )
 def test_wrong_configurations_are_named(config, changes):

@@ -69,7 +69,7 @@ class Recipe(ABC):
     Model: ClassVar[type[nn.Module]]
     """the class of its model, whose `Config` rebuilds it"""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """named changes to the defaults, beside «small», the defaults themselves; every recipe has «tiny», which takes seconds"""
+    """named changes to the defaults, which are «small»; every recipe has «tiny», which takes seconds"""
     best: ClassVar[tuple[str, str]] = ("valid_loss", "min")
     """the metric that early stopping goes by, and whether it should be small («min») or large («max»)"""
     unit: ClassVar[str] = "images"

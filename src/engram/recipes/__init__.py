@@ -9,11 +9,13 @@ from typing import Any
 
 from torch import nn
 
-from engram.core.registry import find
+from engram.core.errors import EngramError
+from engram.core.registry import find, from_json
 from engram.figures.report import write_report, write_sample
+from engram.training.folder import RunFolder
 from engram.training.loop import train
 from engram.training.progress import Progress
-from engram.training.run import Run
+from engram.training.run import Run, fill, recipe_class
 
 
 def run(name: str, *, out: str | Path | None = None, preset: str = "small", quiet: bool = False, **changes: Any) -> Run:
@@ -35,8 +37,15 @@ def carry_on(running: Run, progress: Progress) -> Run:
 
 
 def load(path: str | Path) -> nn.Module:
-    """The model of a run folder, in evaluation mode."""
-    return Run.open(Path(path)).learner.model.eval()
+    """The model of a run folder, in evaluation mode; it needs neither the data nor the checkpoints."""
+    folder = RunFolder.open(Path(path))
+    config = folder.read_json("config.json")
+    cls = recipe_class(folder).Model
+    if config.pop("architecture", None) != cls.__name__:
+        raise EngramError(f"{folder.path / 'config.json'} does not describe a {cls.__name__}.")
+    model = cls(from_json(cls.Config(), config))  # type: ignore[attr-defined]
+    fill(model, folder.weights(), folder.path)
+    return model.eval()
 
 
 def next_folder(name: str) -> Path:

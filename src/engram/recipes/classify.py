@@ -164,7 +164,7 @@ class CNNRecipe(Classifier):
     title: ClassVar[str] = "Convolutional network"
     notes: ClassVar[str] = "003 §14–15"
     Model: ClassVar[type[nn.Module]] = CNN
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"tiny": TINY | {"channels": (8, 16)}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"tiny": TINY | {"channels": (4, 8, 8)}}
 
     steps: int = 1200
     model: CNN.Config = field(default_factory=CNN.Config)
@@ -179,7 +179,7 @@ class ResNetRecipe(Classifier):
     title: ClassVar[str] = "Residual network"
     notes: ClassVar[str] = "001 «ResNet», 003 §13–15"
     Model: ClassVar[type[nn.Module]] = ResNet
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"tiny": TINY | {"channels": (8, 16)}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"tiny": TINY | {"channels": (4, 8, 8)}}
 
     steps: int = 1200
     model: ResNet.Config = field(default_factory=ResNet.Config)

@@ -181,6 +181,18 @@ class RunFolder:
             temporary.replace(target)
             temporary.unlink(missing_ok=True)  # renaming one name of a file to another of the same leaves both
 
+    def weights(self) -> dict[str, Tensor]:
+        """model.safetensors, checked against the hashes of the checkpoints if they are still there."""
+        path = self.path / "model.safetensors"
+        content = read(path)
+        known = [unsealed(place)["sha256"]["model.safetensors"] for place in self.path.glob("state/*/checkpoint.json")]
+        if known and hashlib.sha256(content).hexdigest() not in known:
+            raise EngramError(f"{path} is damaged: it is not the model of any checkpoint.")
+        try:
+            return safetensors.torch.load(content)
+        except safetensors.SafetensorError as error:
+            raise EngramError(f"{path} is damaged: {error}.") from None
+
     def checkpoints(self) -> list[int]:
         """The steps that have a checkpoint, in order."""
         return sorted(int(path.name) for path in self.path.glob("state/*") if path.name.isdigit())

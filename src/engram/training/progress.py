@@ -40,14 +40,21 @@ class Progress:
             TextColumn("{task.fields[pace]}", style="cyan"),
             TextColumn("{task.fields[values]}", style="green"),
         )
-        with Bar(*columns, console=self.console, disable=self.quiet or not self.console.is_terminal) as self.bar:
+        hidden = self.quiet or not self.console.is_terminal
+        with self._closing_writer(), Bar(*columns, console=self.console, disable=hidden) as self.bar:
             self.task = self.bar.add_task(
                 run.recipe.name, total=run.recipe.steps, completed=run.step, pace="", values=""
             )
             yield
             self.moved(always=True)
-        if self.writer:
-            self.writer.close()
+
+    @contextmanager
+    def _closing_writer(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            if self.writer:
+                self.writer.close()
 
     def moved(self, always: bool = False) -> None:
         """One step further; the screen is touched ten times a second at most."""

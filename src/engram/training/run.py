@@ -7,10 +7,12 @@ train(run, Progress())                                        # training/loop.py
 import dataclasses
 import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from engram.core.errors import EngramError
 from engram.core.learner import Metrics
@@ -77,12 +79,8 @@ class Run:
             run.finished = False
         return run
 
-    def _load(self, model: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
-        try:
-            self.learner.model.load_state_dict(model)
-        except RuntimeError as error:
-            reason = " ".join(str(error).split()[:40])
-            raise EngramError(f"The weights in {self.folder.path} do not fit the model: {reason}.") from None
+    def _load(self, model: dict[str, Tensor], state: dict[str, Any]) -> None:
+        fill(self.learner.model, model, self.folder.path)
         self.learner.load_state_dict(state["learner"])
         self.batches.load_state_dict(state["batches"])
         torch.set_rng_state(state["rng"])
@@ -90,7 +88,7 @@ class Run:
         self.best_step, self.best_value = state["best"]
         self.window = [{name: torch.tensor(value) for name, value in line.items()} for line in state["window"]]
 
-    def save(self, weights: dict[str, torch.Tensor] | None = None) -> None:
+    def save(self, weights: dict[str, Tensor] | None = None) -> None:
         """Write a checkpoint: after it, this run can be continued exactly from here."""
         state = {
             "step": self.step,
@@ -183,10 +181,33 @@ def names(window: list[Metrics]) -> list[str]:
     return list(dict.fromkeys(name for line in window for name in line))
 
 
+def recipe_class(folder: RunFolder) -> type[Recipe]:
+    """The kind of recipe that a folder was made by."""
+    name = folder.read_json("recipe.json").get("recipe")
+    if not isinstance(name, str):
+        raise EngramError(f"{folder.path / 'recipe.json'} is damaged: it names no recipe.")
+    return find(name)
+
+
 def recipe_of(folder: RunFolder) -> Recipe:
-    """The recipe that a folder was made by."""
-    content = folder.read_json("recipe.json")
-    if not isinstance(content.get("recipe"), str) or not isinstance(content.get("fields"), dict):
-        raise EngramError(f"{folder.path / 'recipe.json'} is damaged: it names no recipe or no fields.")
-    recipe: Recipe = from_json(find(content["recipe"])(), content["fields"])
+    """The recipe that a folder was made by, with its settings."""
+    fields = folder.read_json("recipe.json").get("fields")
+    if not isinstance(fields, dict):
+        raise EngramError(f"{folder.path / 'recipe.json'} is damaged: it has no fields.")
+    recipe: Recipe = from_json(recipe_class(folder)(), fields)
     return recipe
+
+
+def fill(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
+    """Put weights into a model; what is missing, left over or misshapen is named."""
+    own = model.state_dict()
+    wrong = [f"{name} is missing" for name in own if name not in weights]
+    wrong += [f"{name} is not part of the model" for name in weights if name not in own]
+    wrong += [
+        f"{name} is {tuple(value.shape)} and should be {tuple(own[name].shape)}"
+        for name, value in weights.items()
+        if name in own and own[name].shape != value.shape
+    ]
+    if wrong:
+        raise EngramError(f"The weights in {path} do not fit the model: {'; '.join(wrong)}.")
+    model.load_state_dict(weights)
