@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from engram import data
+from engram.bench import Contestant
 from engram.core.seeding import generator
 from engram.models.rbm import RBM, Contrast, ContrastiveDivergence
 
@@ -14,24 +15,26 @@ UNIT = "images/s"
 IMAGES, BATCH = 10_000, 100
 
 
-def contestants() -> dict[str, Callable[[], float]]:
+def contestants() -> dict[str, Contestant]:
     from sklearn.neural_network import BernoulliRBM
 
     V = (data.load("mnist").train["image"][:IMAGES].flatten(1) > 127).float()
 
     def sklearn(dtype: type) -> Callable[[], float]:
         X = V.numpy().astype(dtype)
+        rbm = BernoulliRBM(500, learning_rate=0.05, batch_size=BATCH, n_iter=1, random_state=0)
 
         def work() -> float:
-            BernoulliRBM(500, learning_rate=0.05, batch_size=BATCH, n_iter=1, random_state=0).fit(X)
+            rbm.fit(X)
             return IMAGES
 
         return work
 
     def engram(contrast: Contrast) -> Callable[[], float]:
+        torch.manual_seed(0)
+        learner = ContrastiveDivergence(RBM(RBM.Config()), contrast, BATCH, IMAGES // BATCH, generator(0))
+
         def work() -> float:
-            torch.manual_seed(0)
-            learner = ContrastiveDivergence(RBM(RBM.Config()), contrast, BATCH, IMAGES // BATCH, generator(0))
             for batch in V.split(BATCH):
                 learner.step({"visible": batch})
             return IMAGES
@@ -39,8 +42,8 @@ def contestants() -> dict[str, Callable[[], float]]:
         return work
 
     return {
-        "scikit-learn BernoulliRBM, float64 (its default)": sklearn(np.float64),
-        "scikit-learn BernoulliRBM, float32": sklearn(np.float32),
-        "engram CD-1": engram(Contrast()),
-        "engram PCD-1": engram(Contrast(persistent=True)),
+        "scikit-learn BernoulliRBM, float64 (its default)": lambda: sklearn(np.float64),
+        "scikit-learn BernoulliRBM, float32": lambda: sklearn(np.float32),
+        "engram CD-1": lambda: engram(Contrast()),
+        "engram PCD-1": lambda: engram(Contrast(persistent=True)),
     }

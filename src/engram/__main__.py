@@ -1,0 +1,5 @@
+"""`python -m engram` is `engram`."""
+
+from engram.cli import main
+
+main()

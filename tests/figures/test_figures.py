@@ -1,0 +1,117 @@
+"""Figures hold the numbers that they claim to show."""
+
+import ast
+import base64
+import io
+import re
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from engram.core.registry import find
+from engram.figures import page, pictures
+from engram.figures.classification import confusion, mistakes
+from engram.figures.curves import curves
+from engram.figures.figure import Figure, line, plot
+from engram.figures.network import inside
+from engram.figures.report import command, headline, python
+
+
+def test_grid_puts_every_picture_in_its_place():
+    images = torch.arange(5, dtype=torch.uint8)[:, None, None, None].expand(5, 1, 2, 3) * 10
+    whole = pictures.grid(images, columns=3, gap=1)
+    assert whole.shape == (6, 12, 4)
+    assert [whole[3 * (i // 3), 4 * (i % 3), 0].item() for i in range(5)] == [0, 10, 20, 30, 40]
+    assert whole[..., 3].sum() == 5 * 2 * 3 * 255
+    decoded = np.asarray(Image.open(io.BytesIO(pictures.png(whole, scale=2))))
+    assert (decoded[::2, ::2] == whole.numpy()).all()
+
+
+def test_colour_pictures_keep_their_colours():
+    red = torch.zeros(1, 3, 2, 2)
+    red[:, 0] = 1
+    assert pictures.grid(red, gap=0)[0, 0].tolist() == [255, 0, 0, 255]
+
+
+def test_confusion_counts():
+    logits = torch.eye(3)[[0, 0, 1, 2, 2]]
+    label = torch.tensor([0, 1, 1, 2, 0])
+    heat = confusion(logits, label, ("a", "b", "c")).plot.data[0]
+    assert np.array(heat.customdata).tolist() == [[1, 0, 1], [1, 1, 0], [0, 0, 1]]
+
+
+def test_mistakes_are_the_surest_first():
+    logits = torch.tensor([[2.0, 0.0], [9.0, 0.0], [0.0, 1.0]])
+    figure = mistakes(torch.zeros(3, 1, 4, 4, dtype=torch.uint8), logits, torch.tensor([1, 1, 1]), ("no", "yes"))
+    assert figure.caption.startswith("2 of 2 mistakes")
+    assert [note.text for note in figure.plot.layout.annotations] == ["yes → no", "yes → no"]
+    none = mistakes(torch.zeros(1, 1, 4, 4), logits[2:], torch.tensor([1]), ("no", "yes"))
+    assert none.caption == "There are none."
+
+
+def test_curves_show_training_validation_and_test_of_one_quantity_together():
+    metrics = [
+        {"step": 1, "loss": 3.0},
+        {"step": 2, "loss": 2.0},
+        {"step": 2, "valid_loss": 2.5, "valid_gradient.a": 0.1, "valid_gradient.b": 10.0},
+        {"step": 2, "test_loss": 2.6},
+    ]
+    learning, flow = curves(metrics)
+    assert [trace.name for trace in learning.plot.data] == ["training", "validation", "test"]
+    assert list(learning.plot.data[0].y) == [3.0, 2.0]
+    assert np.allclose(flow.plot.data[0].z, [[-1], [1]])
+    assert list(flow.plot.data[0].y) == ["a", "b"]
+    assert list(curves([])) == []
+
+
+def test_inside_draws_by_shape():
+    seen = {
+        "map": torch.rand(1, 5, 4, 4),
+        "units": torch.rand(1, 7),
+        "few": torch.rand(10, 2),
+        "many": torch.rand(10, 30),
+        "scalar": torch.tensor(2.0),
+    }
+    kinds = {figure.title: figure.plot.data[0].type for figure in inside(seen)}
+    assert kinds == {"map": "image", "units": "bar", "few": "scatter", "many": "heatmap", "scalar": "bar"}
+
+
+def test_filters_of_dense_layers_become_pictures():
+    figure = pictures.filters(torch.rand(3, 12), (1, 3, 4))
+    source = figure.plot.data[0].source.partition(",")[2]
+    assert Image.open(io.BytesIO(base64.b64decode(source))).width > 4
+
+
+def test_a_page_cannot_be_broken_out_of():
+    evil = Figure("<b>title</b>", "</script><script>alert(1)</script>", plot(line([0], [1], "</script>")))
+    text = page.page("<i>", "&", page.figures([evil]), page.table("t", {"<k>": "<v>"}), page.code("c", "<x>")).decode()
+    body = text[text.index("<body>") : text.index("<script>/**") if "<script>/**" in text else None]
+    assert "<b>title" not in text
+    assert "alert(1)</script>" not in text
+    assert "<v>" not in body
+    assert re.search(r'application/json" id="figure-0">[^<]*(?:<\\/script>)?[^<]*</script>', text)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "engram run cnn"),
+        ({"lr": 0.5, "channels": (4, 8, 8)}, "engram run cnn --channels 4 8 8 --lr 0.5"),
+        ({"preset": "tiny", "turned": True}, "engram run cnn --preset tiny --turned"),
+        ({"data": "my pictures"}, "engram run cnn --data 'my pictures'"),
+    ],
+)
+def test_the_command_that_does_it_again(changes, expected):
+    recipe = find("cnn").from_preset(changes.pop("preset", "small"), **changes)
+    assert command(recipe) == expected
+    (call,) = [node.value for node in ast.parse(python(recipe)).body if isinstance(node, ast.Expr)]
+    given = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
+    assert find("cnn").from_preset(given.pop("preset", "small"), **given) == recipe
+
+
+def test_headline_prefers_the_test():
+    metrics = [{"step": 1, "loss": 1.0, "valid_accuracy": 0.5}, {"step": 2, "test_accuracy": 0.25}]
+    assert headline(metrics) == {"test accuracy": "25.00%"}
+    assert headline(metrics[:1]) == {"valid accuracy": "50.00%"}
