@@ -80,6 +80,22 @@ def finished(tmp_path_factory):
     return path
 
 
+class Halfway(Exception):
+    pass
+
+
+class StopAt(Progress):
+    """Pulls the plug after a step."""
+
+    def __init__(self, step):
+        super().__init__(quiet=True)
+        self.stop = step
+
+    def moved(self, always=False):
+        if self.run.step == self.stop:
+            raise Halfway
+
+
 def content(folder: Path) -> dict[str, object]:
     """What must be equal between two runs that are the same: weights, state and metrics, but not the time taken."""
     newest = sorted((folder / "state").iterdir())[-1]

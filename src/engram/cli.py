@@ -8,6 +8,7 @@ import io
 import json as jsonlib
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from engram import __version__
@@ -116,26 +118,49 @@ def list_(words: list[str]) -> None:
     )
 
 
-def run(words: list[str]) -> int | None:
+def run(words: list[str]) -> int:
     """Run a recipe: engram run NAME [flags], or go on with a run: engram run --resume DIR."""
-    if words and words[0] == "--resume":
+    if words and words[0].startswith("-") and any(word.partition("=")[0] == "--resume" for word in words):
         return resume(words)
-    if not words or words[0].startswith("-"):
+    if not words or words[0] in ("-h", "--help"):
         list_([])
         Console(highlight=False).print(
             "\n`engram run NAME` trains it, `engram run NAME --help` explains its flags, "
             "`engram run --resume DIR` goes on with a run."
         )
-        return 0 if words and words[0] in ("-h", "--help") else 2
+        return 0
     from engram.core.registry import find
-    from engram.recipes import next_folder
     from engram.training.run import Run
 
+    if words[0].startswith("-"):
+        raise EngramError(f"engram run begins with the name of a recipe or with --resume, not with {words[0]}.")
     recipe, options = parse_run(find(words[0]), words[1:])
-    out = options.out or next_folder(recipe.name)
-    if options.resume and (out / "recipe.json").exists():
-        return go(Run.resume(out), options)
-    return go(Run.start(recipe, out), options)
+    out = options.out
+    if options.resume and not out:
+        raise EngramError("--resume beside a name needs --out, the folder to go on in or to begin.")
+    if options.resume and out and (out / "recipe.json").exists():
+        changes = changes_since(out, recipe)
+        return go(lambda: Run.resume(out, **changes), options)
+    return go(lambda: Run.start(recipe, out), options)
+
+
+def changes_since(out: Path, recipe: Any) -> dict[str, Any]:
+    """The limits that a command line sets anew for the run in `out`; in all else it must be the same recipe."""
+    from engram.core.registry import settings
+    from engram.data import absolute
+    from engram.training.folder import RunFolder
+    from engram.training.run import recipe_of
+
+    before = recipe_of(RunFolder.open(out))
+    if before.name != recipe.name:
+        raise EngramError(f"{out} holds a run of {before.name}, not of {recipe.name}.")
+    was, wanted = settings(before), {**settings(recipe), "data": absolute(recipe.data)}
+    changes = {name: value for name, value in wanted.items() if value != was[name]}
+    if fixed := [f"--{name.replace('_', '-')}" for name in changes if name not in ("steps", "minutes")]:
+        raise EngramError(
+            f"{out} holds a run with other settings of {', '.join(fixed)}: they cannot change on the way."
+        )
+    return changes
 
 
 def resume(words: list[str]) -> int:
@@ -157,24 +182,29 @@ def resume(words: list[str]) -> int:
     path, changes, options = parse(arguments, words, "engram run")
     from engram.training.run import Run
 
-    return go(Run.resume(path, **changes), options)
+    return go(lambda: Run.resume(path, **changes), options)
 
 
-def go(running: "Run", options: ShownOptions) -> int:
+def go(begin: Callable[[], "Run"], options: ShownOptions) -> int:
     """Train to the end, and say where everything is."""
     from engram.figures.report import headline
     from engram.recipes import carry_on
     from engram.training.loop import Interrupted
     from engram.training.progress import Progress
 
+    progress = Progress(options.quiet, options.tensorboard)
+    running = begin()
     console, folder = Console(highlight=False, soft_wrap=True), running.folder.path
-    progress = Progress(options.quiet, folder / "tensorboard" if options.tensorboard else None)
-    if running.finished:
+    if running.finished and (folder / "report.html").exists():
         raise EngramError(f"{folder} is finished: add --steps or --minutes to go on with it.")
+    again = f"Go on with: [cyan]engram run --resume {escape(shlex.quote(str(folder)))}[/cyan]"
     try:
         carry_on(running, progress)
     except Interrupted:
-        console.print(f"Saved at step {running.step}. Go on with: [cyan]engram run --resume {folder}[/cyan]")
+        console.print(f"Saved at step {running.step}. {again}")
+        return INTERRUPTED
+    except KeyboardInterrupt:
+        console.print(f"Stopped at once; step {running.folder.checkpoints()[-1]} is saved. {again}")
         return INTERRUPTED
     if options.json:
         last: dict[str, Any] = {}
@@ -183,7 +213,7 @@ def go(running: "Run", options: ShownOptions) -> int:
         print(jsonlib.dumps({"run": str(folder), **last}))
         return 0
     values = "  ".join(f"{name} [bold]{value}[/bold]" for name, value in headline(running.folder.metrics()).items())
-    console.print(f"{running.recipe.title}: {values}\n[cyan]{folder / 'report.html'}[/cyan]")
+    console.print(f"{running.recipe.title}: {values}\n[cyan]{escape(str(folder / 'report.html'))}[/cyan]")
     return 0
 
 
@@ -205,6 +235,8 @@ def sample(words: list[str]) -> None:
     path, count, seed, step = parse(arguments, words, "engram sample")
     if count < 1:
         raise EngramError(f"count must be at least 1, not {count}.")
+    if not 0 <= seed < 2**63:
+        raise EngramError(f"seed must be from 0 to 2^63 - 1, not {seed}.")
     from engram.figures.report import write_sample
     from engram.training.run import Run
 
@@ -221,7 +253,7 @@ def look(words: list[str]) -> None:
 
         Args:
             run: run folder
-            item: which one of the test data
+            item: which one of the test data, or which moment of a simulation
             step: take the checkpoint of this step instead of the newest
         """
         return run, item, step
@@ -384,7 +416,7 @@ def parse_run(cls: Any, words: list[str]) -> tuple[Any, RunOptions]:
 
     arguments.__annotations__["recipe"] = cls
     arguments.__doc__ = f"{cls.title}: {cls.__doc__} Presets: {', '.join(cls.all_presets())}."
-    known = [*settings(default), "out", "resume", "quiet", "json", "tensorboard", "help"]
+    known = [*settings(default), *settings(DEFAULTS), "help"]
     for word in words:
         name = word.partition("=")[0].removeprefix("--").replace("-", "_")
         if re.match(r"--[a-z]", word) and name not in known and name.removeprefix("no_") not in known:
@@ -396,13 +428,9 @@ def parse_run(cls: Any, words: list[str]) -> tuple[Any, RunOptions]:
 
 def sentence(box: str) -> str:
     """The text inside a box of the terminal, as one line, without the advice to ask for help."""
-    text = " ".join(re.sub(r"\x1b\[[0-9;]*m|[╭╮╰╯│─]", " ", box).split())
+    inside = re.sub(r"\x1b\[[0-9;]*m", "", box)
+    text = " ".join(re.sub(r"╭.*╮|[╰╯│─]", " ", inside).split())
     return text.partition(" Argument helptext")[0].partition(" For full helptext")[0].rstrip(".") + "."
-
-
-def escape(text: str) -> str:
-    """Square brackets of a sentence are not markup."""
-    return text.replace("[", r"\[")
 
 
 def show(rows: list[dict[str, Any]], json: bool) -> None:

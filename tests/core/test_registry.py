@@ -8,9 +8,9 @@ from engram.core.registry import change, find, from_json, settings
 
 
 def test_nested_settings_are_changed_by_their_own_name():
-    recipe = find("cnn").from_preset("tiny", lr=0.5, channels=(4,), data="mnist")
+    recipe = find("cnn").from_preset("tiny", lr=0.5, channels=(4, 4, 4), data="mnist")
     assert recipe.descent.lr == 0.5
-    assert recipe.model.channels == (4,)
+    assert recipe.model.channels == (4, 4, 4)
     assert recipe.steps == 20
     assert recipe.data == "mnist"
     with pytest.raises(EngramError, match="Did you mean «steps»"):

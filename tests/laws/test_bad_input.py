@@ -1,35 +1,21 @@
 """Whatever goes wrong, one sentence says so, exit code 2, and what was good before still is."""
 
-import resource
+import errno
+import os
 import shutil
 
 import numpy as np
 import pytest
 
+from engram.core.errors import EngramError
 from engram.core.registry import catalogue
 from engram.training import folder as folders
 from engram.training.loop import train
 from engram.training.progress import Progress
 from engram.training.run import Run
-from tests.conftest import RECIPES, content, python
+from tests.conftest import RECIPES, Halfway, StopAt, content, python
 
 FILES = ["model.safetensors", "learner.safetensors", "checkpoint.json"]
-
-
-class Halfway(Exception):
-    pass
-
-
-class StopAt(Progress):
-    """Pulls the plug after a step."""
-
-    def __init__(self, step):
-        super().__init__(quiet=True)
-        self.stop = step
-
-    def moved(self, always=False):
-        if self.run.step == self.stop:
-            raise Halfway
 
 
 @pytest.fixture
@@ -138,12 +124,29 @@ def test_a_full_disk_while_saving_keeps_the_checkpoint_before(failing, halfway, 
     assert content(folder) == content(finished("mlp"))
 
 
-def test_no_space_left_is_said_as_the_system_says_it(tmp_path, refused):
+def test_a_place_that_cannot_be_written_is_named(tmp_path, refused):
     assert "cannot be written" in refused("run", "mlp", "--preset", "tiny", "--out", "/proc/engram/run")
     (tmp_path / "file").write_text("in the way")
     assert "cannot be written" in refused("run", "mlp", "--preset", "tiny", "--out", tmp_path / "file" / "run")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    assert limits == resource.getrlimit(resource.RLIMIT_FSIZE)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT, errno.EIO])
+def test_what_the_system_refuses_becomes_a_sentence(code, halfway, finished, engram, monkeypatch):
+    """The system says no when the first checkpoint of the resumed run is flushed to disk."""
+    folder = halfway("rbm")
+    before = content(folder)["weights"]
+
+    def no(file):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(folders, "flush", no)
+    answer = engram("run", "--resume", folder)
+    assert answer.code == 2
+    assert f"cannot be written: {os.strerror(code).lower()}" in answer.err.splitlines()[-1]
+    monkeypatch.undo()
+    assert content(folder)["weights"] == before
+    assert engram("run", "--resume", folder).code == 0
+    assert content(folder) == content(finished("rbm"))
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -196,6 +199,7 @@ def test_not_a_number_stops_the_run_and_keeps_the_last_good_checkpoint(name, tmp
     )
     assert "at step" in sentence
     assert "try a lower --lr" in sentence
+    assert ("--warmup" in sentence) == (name == "mlp")
     kept = Run.open(tmp_path / "run")
     assert all(value.isfinite().all() for value in kept.learner.model.state_dict().values())
 
@@ -208,3 +212,15 @@ def test_minutes_end_a_run(tmp_path):
     assert 1.2 <= run.seconds < 30
     assert run.finished
     assert any("test_accuracy" in line for line in run.folder.metrics())
+
+
+def test_a_signal_does_not_save_what_is_not_a_number(tmp_path):
+    """A window that holds NaN is noticed before it is saved, not only when it is written as a line."""
+    recipe = catalogue()["mlp"].from_preset("tiny", lr=1e38, steps=4000, every=2000)
+    run = Run.start(recipe, tmp_path / "run")
+    for _ in range(20):
+        run.advance()
+    with pytest.raises(EngramError, match="the checkpoint of step 0 .* is intact"):
+        run.save()
+    run.folder.release()
+    assert run.folder.checkpoints() == [0]

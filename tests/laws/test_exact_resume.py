@@ -1,13 +1,21 @@
 """A run that is killed at any moment goes on as if it had not been."""
 
+import gc
+import itertools
+import os
+import shutil
 import signal
-import time
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from engram.core.registry import catalogue
+from engram.training import folder as folders
+from engram.training.loop import train
+from engram.training.progress import Progress
 from engram.training.run import Run
-from tests.conftest import RECIPES, content, python
+from tests.conftest import RECIPES, Halfway, StopAt, content, python, tiny
 
 KILLED = """
 import os, signal, sys
@@ -38,6 +46,74 @@ def test_killed_and_resumed_equals_undisturbed(name, finished, engram, tmp_path)
     assert Run.open(folder).step == steps // 2
     assert engram("run", "--resume", folder).code == 0
     assert content(folder) == content(finished(name))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_checkpoint_amid_a_window_continues_it(name, engram, tmp_path):
+    """Evaluations and lines of metrics that do not fall together: a checkpoint holds half a window of measurements."""
+    changes = {"every": 27, "steps": 54}
+    tiny(name, tmp_path / "straight", **changes)
+    started = Run.start(catalogue()[name].from_preset("tiny", **changes), tmp_path / "halved")
+    with pytest.raises(Halfway):
+        train(started, StopAt(33))
+    started.folder.release()
+    assert engram("run", "--resume", tmp_path / "halved").code == 0
+    assert content(tmp_path / "halved") == content(tmp_path / "straight")
+
+
+class Killed(BaseException):
+    """The power fails."""
+
+
+@pytest.mark.parametrize("patience", [0, 1])
+def test_a_kill_at_any_write_is_survived(patience, tmp_path, monkeypatch):
+    """Die at the first write, at the second and so on: each time the run can be brought to the same end."""
+    recipe = catalogue()["mlp"].from_preset("tiny", steps=30, every=10, patience=patience, lr=0.5, schedule="constant")
+    straight = Run.start(recipe, tmp_path / "straight")
+    train(straight, Progress(quiet=True))
+    straight.folder.release()
+    for fatal in itertools.count(1):
+        if not dies(recipe, tmp_path / "run", fatal, monkeypatch):
+            break
+        again = Run.resume(tmp_path / "run") if (tmp_path / "run" / "recipe.json").exists() else None
+        again = again or Run.start(recipe, tmp_path / "run")
+        if not again.finished:
+            train(again, Progress(quiet=True))
+        again.folder.release()
+        assert content(tmp_path / "run") == content(tmp_path / "straight"), f"died at write {fatal}"
+        shutil.rmtree(tmp_path / "run")
+    assert fatal > 15
+
+
+def dies(recipe, folder, fatal, monkeypatch):
+    """Run until the `fatal`-th change of the disk, which does not happen any more; False if there are not as many."""
+    left = [fatal]
+
+    def mortal(function):
+        def call(*args, **options):
+            left[0] -= 1
+            if left[0] == 0:
+                raise Killed
+            return function(*args, **options)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folders, "write", mortal(folders.write))
+        patch.setattr(folders.os, "link", mortal(os.link))
+        patch.setattr(folders.Path, "rename", mortal(Path.rename))
+        patch.setattr(folders.Path, "replace", mortal(Path.replace))
+        run = None
+        try:
+            run = Run.start(recipe, folder)
+            train(run, Progress(quiet=True))
+        except Killed:
+            return True
+        finally:
+            gc.collect()  # lets go of the lock, as the system does for a process that is killed
+            if run:
+                run.folder.release()
+    return False
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -71,14 +147,38 @@ def test_a_folder_in_use_is_refused(refused, tmp_path):
         run.folder.release()
 
 
-def test_a_finished_run_says_so(finished, refused):
+def test_a_finished_run_says_so(finished, engram, refused):
+    engram("report", finished("mlp"))
     assert "is finished" in refused("run", "--resume", finished("mlp"))
 
 
-def test_resume_flag_goes_on_or_begins(engram, tmp_path):
+def test_resume_flag_begins_or_goes_on_with_the_same_recipe(engram, refused, tmp_path):
     words = ("run", "mlp", "--preset", "tiny", "--out", tmp_path / "run", "--resume")
     assert engram(*words).code == 0
-    began = (tmp_path / "run" / "recipe.json").stat().st_mtime
-    time.sleep(0.01)
-    assert engram(*words).code == 2
-    assert (tmp_path / "run" / "recipe.json").stat().st_mtime == began
+    assert "is finished" in refused(*words)
+    assert engram(*words, "--steps", 30).code == 0
+    assert Run.open(tmp_path / "run").step == 30
+    assert "other settings of --lr" in refused(*words, "--steps", 40, "--lr", 7)
+    assert "holds a run of mlp, not of rbm" in refused("run", "rbm", *words[2:])
+    assert "needs --out" in refused("run", "mlp", "--resume")
+
+
+def test_fewer_steps_than_taken_are_refused(finished, refused):
+    before = (finished("mlp") / "recipe.json").read_text()
+    assert "is at step 20 already" in refused("run", "--resume", finished("mlp"), "--steps", 5)
+    assert (finished("mlp") / "recipe.json").read_text() == before
+
+
+def test_own_data_is_found_from_any_folder(engram, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("own.npz", x=np.random.default_rng(0).integers(0, 255, (30, 8, 8)), y=np.arange(30) % 3)
+    assert engram("run", "mlp", "--preset", "tiny", "--data", "own.npz", "--out", "run").code == 0
+    monkeypatch.chdir("/")
+    assert engram("run", "--resume", tmp_path / "run", "--steps", 30).code == 0
+
+
+def test_a_finished_run_whose_report_is_missing_gets_it(finished, engram, tmp_path):
+    shutil.copytree(finished("mlp"), tmp_path / "run")
+    (tmp_path / "run" / "report.html").unlink(missing_ok=True)
+    assert engram("run", "--resume", tmp_path / "run").code == 0
+    assert (tmp_path / "run" / "report.html").exists()

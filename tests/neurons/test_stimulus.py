@@ -84,3 +84,10 @@ def test_a_wrong_field_is_named(field, value):
 def test_an_unknown_stimulus_is_named_with_the_nearest_one():
     with pytest.raises(EngramError, match="Did you mean «ramp»"):
         Stimulus(stimulus="rampe")
+
+
+@pytest.mark.parametrize("neurons", [1, 3])
+def test_a_longer_sample_begins_like_a_shorter_one(neurons):
+    stimulus = Stimulus(noise=1.0)
+    short, long = (stimulus.sample(steps, 0.01, neurons, torch.Generator().manual_seed(1)) for steps in (41, 80))
+    assert torch.equal(long[:41], short)

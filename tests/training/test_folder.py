@@ -45,7 +45,8 @@ def test_a_state_with_anything_else_is_refused():
 
 @pytest.fixture
 def folder(tmp_path):
-    made = RunFolder.create(tmp_path / "run", {"recipe": "none"})
+    made = RunFolder.create(tmp_path / "run")
+    made.seal({"recipe": "none"})
     yield made
     made.release()
 
@@ -56,7 +57,7 @@ def weights(value):
 
 def test_the_last_two_checkpoints_and_the_chosen_are_kept(folder):
     for step in (0, 1, 2, 3, 4):
-        folder.save(step, weights(float(step)), {"step": step}, keep={1})
+        folder.save(step, weights(float(step)), {"step": step}, keep={1}, published=step)
     assert folder.checkpoints() == [1, 3, 4]
     model, state, _ = folder.load()
     assert (model["w"][0], state["step"]) == (4, 4)
@@ -66,8 +67,8 @@ def test_the_last_two_checkpoints_and_the_chosen_are_kept(folder):
 
 
 def test_published_weights_are_those_of_the_checkpoint(folder):
-    folder.save(1, weights(1.0), {}, set())
-    folder.save(2, weights(2.0), {}, set())
+    folder.save(1, weights(1.0), {}, set(), 1)
+    folder.save(2, weights(2.0), {}, set(), 2)
     assert (folder.path / "model.safetensors").read_bytes() == serialise(weights(2.0))
     folder.publish(1)
     assert (folder.path / "model.safetensors").read_bytes() == serialise(weights(1.0))
@@ -75,9 +76,9 @@ def test_published_weights_are_those_of_the_checkpoint(folder):
 
 
 def test_the_same_step_again_takes_the_new_description(folder):
-    folder.save(1, weights(1.0), {"finished": False}, set())
+    folder.save(1, weights(1.0), {"finished": False}, set(), 1)
     folder.append_metrics([{"step": 1}])
-    folder.save(1, weights(1.0), {"finished": True}, set())
+    folder.save(1, weights(1.0), {"finished": True}, set(), 1)
     _, state, about = folder.load()
     assert state["finished"]
     assert about["metrics_bytes"] == (folder.path / "metrics.jsonl").stat().st_size
@@ -85,7 +86,7 @@ def test_the_same_step_again_takes_the_new_description(folder):
 
 def test_metrics_past_the_checkpoint_are_cut(folder):
     folder.append_metrics([{"step": 1, "loss": math.pi}])
-    folder.save(1, weights(1.0), {}, set())
+    folder.save(1, weights(1.0), {}, set(), 1)
     folder.append_metrics([{"step": 2}, {"step": 3}])
     folder.cut_metrics(folder.load()[2]["metrics_bytes"])
     assert folder.metrics() == [{"step": 1, "loss": math.pi}]
@@ -105,6 +106,12 @@ def test_a_newer_layout_is_refused(folder):
 
 
 def test_a_partial_checkpoint_is_not_seen(folder):
-    folder.save(1, weights(1.0), {}, set())
+    folder.save(1, weights(1.0), {}, set(), 1)
     (folder.path / "state" / "000000002.partial").mkdir()
     assert folder.checkpoints() == [1]
+
+
+def test_other_tensors_of_the_same_step_replace_the_old(folder):
+    folder.save(1, weights(1.0), {}, set(), 1)
+    folder.save(1, weights(5.0), {}, set(), 1)
+    assert folder.load()[0]["w"][0] == 5

@@ -116,6 +116,11 @@ class Gradient:
         self.done = state["done"]
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
+            for weight, state in optimizer.state.items():
+                for name, value in state.items():
+                    if isinstance(value, Tensor) and value.shape == weight.shape:
+                        # fused kernels walk through memory: a moment must lie there as its weight does
+                        state[name] = torch.empty_like(weight).copy_(value)
 
 
 def cut(batch: Batch, parts: int) -> Iterator[tuple[Batch, float]]:

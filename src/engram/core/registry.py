@@ -96,9 +96,11 @@ class Recipe(ABC):
         for field in ("steps", "every"):
             if getattr(self, field) < 1:
                 raise EngramError(f"{field} must be at least 1, not {getattr(self, field)}.")
-        for field in ("minutes", "patience", "seed"):
+        for field in ("minutes", "patience"):
             if not getattr(self, field) >= 0:
                 raise EngramError(f"{field} must not be negative, and is {getattr(self, field)}.")
+        if not 0 <= self.seed < 2**63:
+            raise EngramError(f"seed must be from 0 to 2^63 - 1, not {self.seed}.")
 
     @classmethod
     def all_presets(cls) -> dict[str, Mapping[str, Any]]:

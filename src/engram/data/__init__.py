@@ -31,7 +31,20 @@ from engram.data.columns import Bitmaps, Strings
 from engram.data.dataset import Data, Info, Split
 from engram.data.own import READERS, load_own
 
-__all__ = ["Augment", "Bitmaps", "Data", "Info", "Split", "Strings", "cached", "get", "info", "load", "names"]
+__all__ = [
+    "Augment",
+    "Bitmaps",
+    "Data",
+    "Info",
+    "Split",
+    "Strings",
+    "absolute",
+    "cached",
+    "get",
+    "info",
+    "load",
+    "names",
+]
 
 
 def load(name: str | Path, **options: Any) -> Data:
@@ -77,6 +90,11 @@ def get(name: str, from_file: Path | None = None) -> Path:
         raise EngramError(f"The data set {name} is generated when it is loaded: there is nothing to obtain.")
     fetch.obtain(known, from_file)
     return cache.path_of(name)
+
+
+def absolute(name: str) -> str:
+    """A path as it is found from anywhere, a name as it is."""
+    return str(Path(name).resolve()) if _is_path(name) else name
 
 
 def _is_path(name: str | Path) -> bool:

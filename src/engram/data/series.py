@@ -13,8 +13,8 @@ from engram.data.tables import read_array
 def read_series(path: str | Path) -> Tensor:
     """A CSV or .npy file as T × N, float64, in its own order."""
     path = Path(path)
-    if not path.exists():
-        raise EngramError(f"There is no file {path}.")
+    if not path.is_file():
+        raise EngramError(f"There is no file {path}: a CSV or .npy file is wanted.")
     values = read_array(path)
     if values.ndim not in (1, 2) or values.size == 0:
         raise EngramError(

@@ -12,7 +12,6 @@ import plotly.graph_objects as go
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
 SEQUENTIAL = "Viridis"
-DIVERGING = "RdBu"
 GRID = "rgba(128,128,128,0.2)"
 
 

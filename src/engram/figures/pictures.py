@@ -42,7 +42,7 @@ def png(image_HW4: Tensor, scale: int = 1) -> bytes:
 
 def sheet(image_NCHW: Tensor, columns: int, labels: Sequence[str] = ()) -> go.Figure:
     """Pictures in a grid, with a label below each."""
-    scale = max(1, SMALLEST_SIDE // image_NCHW.shape[2])
+    scale = max(1, SMALLEST_SIDE // max(image_NCHW.shape[2:]))
     large = image_NCHW.repeat_interleave(scale, 2).repeat_interleave(scale, 3)
     count, _, height, width = large.shape
     below = height // 3 if labels else 0

@@ -26,7 +26,8 @@ def write_report(run: Run) -> Path:
     changed = [name for name, _ in differences(recipe)]
     info = getattr(run.data, "info", None)
     learnt = sum(p.numel() for p in run.learner.model.parameters())
-    subtitle = f"{recipe.name} on {recipe.data} · {run.step:,} steps · {clock(run.seconds)} · {about['began'][:10]}"
+    began = str(about.get("began", "–"))
+    subtitle = f"{recipe.name} on {recipe.data} · {run.step:,} steps · {clock(run.seconds)} · {began[:10]}"
     content = page.page(
         recipe.title,
         subtitle,
@@ -38,7 +39,9 @@ def write_report(run: Run) -> Path:
         page.side_by_side(
             page.table("Recipe", settings(recipe) | settings(run.learner.model.config), changed),
             page.table("Data", data_rows(info) if info else {"data": recipe.data}),
-            page.table("Machine", {**about["machine"], "engram": about["engram"], "began": about["began"]}),
+            page.table(
+                "Machine", {**machine_rows(about.get("machine")), "engram": about.get("engram"), "began": began}
+            ),
         ),
     )
     return run.folder.write("report.html", content)
@@ -107,6 +110,10 @@ def differences(recipe: Recipe) -> Iterator[tuple[str, Any]]:
     if recipe.preset != "small":
         yield "preset", recipe.preset
     yield from ((name, value) for name, value in settings(recipe).items() if value != usual[name])
+
+
+def machine_rows(machine: Any) -> dict[str, Any]:
+    return dict(machine) if isinstance(machine, dict) else {"machine": "–"}
 
 
 def data_rows(info: Any) -> dict[str, str]:

@@ -57,11 +57,10 @@ class CNN(nn.Module):
                 raise EngramError(f"convolutions must name {stages} numbers, one per stage, not {self.convolutions}.")
             if self.hidden < 1:
                 raise EngramError(f"hidden must be at least 1, not {self.hidden}.")
-            if min(self.shape[1:]) < 2 ** len(self.channels):
-                raise EngramError(
-                    f"Pictures of {self.shape[1]}×{self.shape[2]} are too small for {len(self.channels)} stages: "
-                    "name fewer channels."
-                )
+            stages = len(self.channels)
+            if len(self.shape) != 3 or min(self.shape[1:]) < 2**stages:
+                size = "×".join(map(str, self.shape))
+                raise EngramError(f"Pictures of {size} are too small for {stages} stages, each of which halves them.")
             if not 0 <= self.dropout < 1:
                 raise EngramError(f"dropout is a part, at least 0 and below 1, not {self.dropout}.")
 

@@ -46,11 +46,10 @@ class ResNet(nn.Module):
                 raise EngramError(f"channels must name at least one stage of at least one kernel, not {self.channels}.")
             if self.blocks < 0:
                 raise EngramError(f"blocks must not be negative, and is {self.blocks}.")
-            if min(self.shape[1:]) < 2 ** len(self.channels):
-                raise EngramError(
-                    f"Pictures of {self.shape[1]}×{self.shape[2]} are too small for {len(self.channels)} stages: "
-                    "name fewer channels."
-                )
+            stages = len(self.channels)
+            if len(self.shape) != 3 or min(self.shape[1:]) < 2**stages:
+                size = "×".join(map(str, self.shape))
+                raise EngramError(f"Pictures of {size} are too small for {stages} stages, each of which halves them.")
 
     def __init__(self, config: Config) -> None:
         super().__init__()

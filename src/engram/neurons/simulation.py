@@ -20,8 +20,10 @@ class Simulation:
     def __init__(self, model: HodgkinHuxley, stride: int) -> None:
         self.model, self.stride = model, stride
         self.passed = 0  # time steps
-        self._kept: list[tuple[Tensor, Tensor]] = []  # recording and current of each stretch
-        self._spikes: list[tuple[Tensor, Tensor]] = []  # time and neuron
+        self._kept = [
+            (model.state.new_empty(0, 4, model.config.neurons), model.state.new_empty(0, model.config.neurons))
+        ]
+        self._spikes = [(model.state.new_empty(0), torch.empty(0, dtype=torch.int64))]  # time and neuron
 
     def step(self, batch: Batch) -> Metrics:
         J_TN = batch["current"]
@@ -66,16 +68,14 @@ class Simulation:
         return torch.tensor([1000 * (len(t) - 1) / (t[-1] - t[0]).item() if len(t) > 1 else 0.0 for t in trains])
 
     def state_dict(self) -> dict[str, Any]:
-        if not self.passed:
-            return {"passed": 0}
         times, neuron = self.all_spikes()
         kept = {"recording": self.recording_T4N, "current": self.current_TN, "spike_ms": times, "spike_of": neuron}
         return {"passed": self.passed, **kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.passed = state["passed"]
-        self._kept = [(state["recording"], state["current"])] if self.passed else []
-        self._spikes = [(state["spike_ms"], state["spike_of"])] if self.passed else []
+        self._kept = [(state["recording"], state["current"])]
+        self._spikes = [(state["spike_ms"], state["spike_of"])]
 
 
 class Stretches:

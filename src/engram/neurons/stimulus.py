@@ -88,6 +88,8 @@ class Stimulus:
         sigma = math.hypot(self.amplitude, self.noise) if self.stimulus == "noise" else self.noise
         if sigma == 0:
             return course_TN
-        x_TN = torch.randn(steps, neurons, dtype=torch.float64, generator=generator)  # (1)
+        count = -(-steps * neurons // 16) * 16  # torch draws in sixteens: so a longer sample begins like a shorter one
+        drawn = torch.randn(count, dtype=torch.float64, generator=generator)
+        x_TN = drawn[: steps * neurons].view(steps, neurons)  # (1)
         ornstein_uhlenbeck(x_TN.numpy(), math.exp(-step_ms / self.tau_ms))  # (2)
         return course_TN + sigma * x_TN

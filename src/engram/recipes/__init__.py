@@ -20,8 +20,7 @@ from engram.training.run import Run, fill, recipe_class
 
 def run(name: str, *, out: str | Path | None = None, preset: str = "small", quiet: bool = False, **changes: Any) -> Run:
     """Train the recipe `name` with some of its fields changed, and leave everything in the folder `out`."""
-    recipe = find(name).from_preset(preset, **changes)
-    running = Run.start(recipe, Path(out) if out else next_folder(name))
+    running = Run.start(find(name).from_preset(preset, **changes), Path(out) if out else None)
     return carry_on(running, Progress(quiet))
 
 
@@ -46,11 +45,3 @@ def load(path: str | Path) -> nn.Module:
     model = cls(from_json(cls.Config(), config))  # type: ignore[attr-defined]
     fill(model, folder.weights(), folder.path)
     return model.eval()
-
-
-def next_folder(name: str) -> Path:
-    """The first of runs/NAME-1, runs/NAME-2 … that is not there yet."""
-    number = 1
-    while (path := Path("runs") / f"{name}-{number}").exists():
-        number += 1
-    return path

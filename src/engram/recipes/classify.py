@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from engram import data as datasets
 from engram.core.errors import EngramError
-from engram.core.learner import Batch, Descent, Gradient, Learner, Metrics
+from engram.core.learner import Batch, Descent, Gradient, Learner, Metrics, cut
 from engram.core.registry import Recipe, Sample, recipe
 from engram.core.seeding import generator
 from engram.data.augment import Augment
@@ -69,7 +69,14 @@ class Classifier(Recipe):
         pixels = image[:10_000].float() / 255
         seen = {"mean": pixels.mean().item(), "std": max(pixels.std().item(), 1e-3)}
         config = replace(self.model, shape=tuple(image.shape[1:]), classes=len(data.classes), **seen)
-        return Gradient(self.Model(config), self.loss, self.descent, self.steps)
+        model = self.Model(config)
+        parts = [share * self.batch for _, share in cut({"x": range(self.batch)}, self.descent.accumulate)]
+        if min(parts) < 2 and any(isinstance(module, nn.BatchNorm2d) for module in model.modules()):
+            raise EngramError(
+                f"Batch normalisation needs two pictures at least: a batch of {self.batch} in "
+                f"{self.descent.accumulate} parts leaves one alone."
+            )
+        return Gradient(model, self.loss, self.descent, self.steps)
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Metrics]:
         logits_BK = model(batch["image"])
@@ -96,7 +103,8 @@ class Classifier(Recipe):
         batch = {"image": split["image"][: self.batch].float() / 255, "label": split["label"][: self.batch]}
         layers = {name: weight for name, weight in model.named_parameters() if weight.ndim > 1}
         with torch.enable_grad():
-            gradients = torch.autograd.grad(self.loss(model, batch)[0], list(layers.values()))
+            loss = self.loss(model, batch)[0]
+            gradients = torch.autograd.grad(loss, list(layers.values()), allow_unused=True, materialize_grads=True)
         return {
             f"gradient.{name.removesuffix('.weight')}": (gradient.norm() / weight.norm()).item()
             for (name, weight), gradient in zip(layers.items(), gradients, strict=True)

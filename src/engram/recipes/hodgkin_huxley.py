@@ -1,7 +1,7 @@
 """The Hodgkin–Huxley neuron under any current: nothing is learnt, time passes."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
@@ -17,6 +17,8 @@ from engram.figures.neuron import neuron
 from engram.neurons.hodgkin_huxley import HodgkinHuxley
 from engram.neurons.simulation import Simulation, Stretches
 from engram.neurons.stimulus import Stimulus
+
+MOST_GIGABYTES = 16
 
 
 @recipe
@@ -53,6 +55,9 @@ class HodgkinHuxleyRecipe(Recipe):
         for name in ("stretch_ms", "record_ms"):
             if not getattr(self, name) >= self.model.step_ms:
                 raise EngramError(f"{name} must be at least step_ms ({self.model.step_ms}), not {getattr(self, name)}.")
+        gigabytes = 8e-9 * self.steps * self.stretch * self.model.neurons
+        if gigabytes > MOST_GIGABYTES:
+            raise EngramError(f"The current of {self.steps} steps would take {gigabytes:,.0f} GB: take fewer --steps.")
 
     @property
     def per_step(self) -> float:
@@ -65,13 +70,16 @@ class HodgkinHuxleyRecipe(Recipe):
 
     def load(self) -> Tensor:
         if self.data == "stimulus":
-            random = generator(self.seed, "current")
-            return self.current.sample(self.steps * self.stretch, self.model.step_ms, self.model.neurons, random)
+            return self.sampled(self.current, generator(self.seed, "current"))
         current_TN = read_series(self.data).double()
         if current_TN.shape[1] not in (1, self.model.neurons):
             found = current_TN.shape[1]
             raise EngramError(f"{self.data} has {found} columns: 1 for all neurons or {self.model.neurons} are needed.")
         return current_TN.expand(-1, self.model.neurons)
+
+    def sampled(self, current: Stimulus, random: torch.Generator) -> Tensor:
+        """A current as long as the whole run, T × N."""
+        return current.sample(self.steps * self.stretch, self.model.step_ms, self.model.neurons, random)
 
     def learner(self, data: Tensor) -> Simulation:
         return Simulation(HodgkinHuxley(self.model), stride=round(self.record_ms / self.model.step_ms))
@@ -90,7 +98,7 @@ class HodgkinHuxleyRecipe(Recipe):
         yield from neuron(learner)
 
     def probe(self, model: nn.Module, data: Tensor, item: int) -> str:
-        """50 ms of the current from a random moment on, beginning at rest."""
+        """50 ms of the current from time step `item` on, beginning at rest."""
         if not 0 <= item < len(data):
             raise EngramError(f"item must be a time step from 0 to {len(data) - 1}, not {item}.")
         length = round(50 / self.model.step_ms)
@@ -98,11 +106,16 @@ class HodgkinHuxleyRecipe(Recipe):
         return f"the first 50 ms of the current from {item * self.model.step_ms:g} ms on, beginning at rest"
 
     def sample(self, learner: Learner, data: Tensor, count: int, generator: torch.Generator) -> Sample:
-        """The same neuron under `count` other currents of the same kind: how alike are the answers?"""
+        """The same neuron under the same current with other noise, `count` times: how alike are the answers?"""
         model = HodgkinHuxley(self.model)
+        own = None if self.data == "stimulus" else Stretches(data, self.steps * self.stretch)
+        noise = replace(self.current, stimulus="noise", amplitude=0.0)
         lines, recordings, currents = [], [], []
         for i in range(count):
-            J_TN = self.current.sample(self.steps * self.stretch, self.model.step_ms, self.model.neurons, generator)
+            J_TN = self.sampled(noise if own else self.current, generator)
+            if own:
+                own.position = 0
+                J_TN = J_TN + next(own)["current"]
             again = Simulation(model, stride=round(self.record_ms / self.model.step_ms))
             model.state.copy_(model.rest())
             again.step({"current": J_TN})

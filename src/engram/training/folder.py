@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -43,15 +44,18 @@ class RunFolder:
     # ------------------------------------------------------------------ beginning and opening
 
     @classmethod
-    def create(cls, path: Path, recipe: Mapping[str, Any]) -> "RunFolder":
-        """A new folder; one that already holds a run is never overwritten."""
+    def create(cls, path: Path) -> "RunFolder":
+        """A folder for a new run, which becomes one when it is sealed; one that holds a run is never overwritten."""
         folder = cls(path)
-        folder.must_be_vacant()
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
         folder.claim()
-        folder.write_json("recipe.json", {"format": FORMAT, "engram": __version__, **recipe})
+        folder.must_be_vacant()
         return folder
+
+    def seal(self, recipe: Mapping[str, Any]) -> None:
+        """Write recipe.json, the last file of a beginning: with it the folder holds a run that can be resumed."""
+        self.write_json("recipe.json", {"format": FORMAT, "engram": __version__, **recipe})
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
@@ -71,7 +75,7 @@ class RunFolder:
 
     def must_be_vacant(self) -> None:
         if self.holds_run():
-            resume = f"engram run --resume {self.path}"
+            resume = f"engram run --resume {shlex.quote(str(self.path))}"
             raise EngramError(f"{self.path} already holds a run: continue it with `{resume}` or name another --out.")
 
     def claim(self) -> None:
@@ -131,40 +135,55 @@ class RunFolder:
 
     # ------------------------------------------------------------------ checkpoints
 
-    def save(self, step: int, model: Mapping[str, Tensor], state: Any, keep: set[int]) -> None:
-        """Write a checkpoint, then forget those that are neither in `keep` nor the last before this one."""
+    def save(self, step: int, model: Mapping[str, Tensor], state: Any, keep: set[int], published: int) -> None:
+        """Write a checkpoint, let model.safetensors be the weights of `published`, and forget older checkpoints."""
         tensors: dict[str, Tensor] = {}
         tree = pack(state, tensors)
         files = {"model.safetensors": serialise(model), "learner.safetensors": serialise(tensors)}
-        metrics = self.path / "metrics.jsonl"
         about = {
             "step": step,
             "state": tree,
-            "metrics_bytes": metrics.stat().st_size if metrics.exists() else 0,
+            "metrics_bytes": self._flush_metrics(),
             "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
         }
         final = self.path / "state" / f"{step:09d}"
         partial = final.with_suffix(".partial")
         with writing(final):
-            if metrics.exists():
-                with metrics.open("rb") as file:
-                    os.fsync(file.fileno())
             try:
                 shutil.rmtree(partial, ignore_errors=True)
                 partial.mkdir(parents=True)
                 for name, content in files.items():
                     write(partial / name, content)
                 write(partial / "checkpoint.json", sealed(about))
-                if final.exists():  # the same step again, with more metrics: its tensors are these
-                    (partial / "checkpoint.json").replace(final / "checkpoint.json")
-                else:
-                    partial.rename(final)
-                    flush_folder(final.parent)
+                self._install(partial, final, about["sha256"])
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
-        self.publish(step)
-        before = [other for other in self.checkpoints() if other < step]
-        for other in before[:-1]:
+        self.publish(published)
+        self._forget(step, keep)
+
+    def _flush_metrics(self) -> int:
+        """Make sure that the metrics are on disk, and return how many bytes they have."""
+        path = self.path / "metrics.jsonl"
+        if not path.exists():
+            return 0
+        with writing(path), path.open("rb") as file:
+            os.fsync(file.fileno())
+            return os.fstat(file.fileno()).st_size
+
+    def _install(self, partial: Path, final: Path, sha256: Mapping[str, str]) -> None:
+        """Give a checkpoint its name. One of the same step with the same tensors only gets the new description."""
+        if final.exists():
+            with contextlib.suppress(EngramError):
+                if unsealed(final / "checkpoint.json")["sha256"] == sha256:
+                    (partial / "checkpoint.json").replace(final / "checkpoint.json")
+                    return
+            shutil.rmtree(final)
+        partial.rename(final)
+        flush_folder(final.parent)
+
+    def _forget(self, step: int, keep: set[int]) -> None:
+        """Delete the checkpoints before `step` but for the last of them and those to keep."""
+        for other in [other for other in self.checkpoints() if other < step][:-1]:
             if other not in keep:
                 shutil.rmtree(self.path / "state" / f"{other:09d}", ignore_errors=True)
 

@@ -28,25 +28,23 @@ def train(run: Run, progress: Progress) -> None:
     recipe = run.recipe
     log_every = max(1, recipe.every // 10)
     with listening() as asked, progress.of(run):
-        run.tick()
-        while run.step < recipe.steps and not run.finished:
+        run.start_clock()
+        while run.step < recipe.steps and not run.stopped and not run.finished:
             run.advance()
-            if run.step % log_every == 0 or run.step == recipe.steps:
+            run.stopped = bool(recipe.minutes) and run.tick() >= 60 * recipe.minutes
+            last = run.stopped or run.step == recipe.steps
+            if run.step % log_every == 0 or last:
                 progress.show(run.record())
-            if run.step % recipe.every == 0 or run.step == recipe.steps:
+            if run.step % recipe.every == 0 or last:
                 line = run.evaluate("valid")
                 progress.show(line, important=True)
-                enough = run.judge(line)
+                run.judge(line)
                 run.save()
-                if enough:
-                    break
             progress.moved()
-            if asked:
+            if asked and not last:
                 run.tick()
                 run.save()
-                raise Interrupted
-            if recipe.minutes and run.tick() >= 60 * recipe.minutes:
-                break
+                raise Interrupted(f"{run.folder.path} was interrupted and saved at step {run.step}.")
         if not run.finished:
             progress.show(run.finish(), important=True)
 

@@ -22,10 +22,10 @@ SECONDS_BETWEEN_UPDATES = 0.1
 class Progress:
     """Shows a run; `quiet` shows nothing, and a TensorBoard writer may listen in."""
 
-    def __init__(self, quiet: bool = False, tensorboard: Path | None = None) -> None:
+    def __init__(self, quiet: bool = False, tensorboard: bool = False) -> None:
         self.quiet = quiet
         self.console = Console(stderr=True, highlight=False)
-        self.writer = tensorboard_writer(tensorboard) if tensorboard else None
+        self.new_writer = tensorboard_writer() if tensorboard else None
 
     @contextmanager
     def of(self, run: "Run") -> Iterator[None]:
@@ -41,7 +41,7 @@ class Progress:
             TextColumn("{task.fields[values]}", style="green"),
         )
         hidden = self.quiet or not self.console.is_terminal
-        with self._closing_writer(), Bar(*columns, console=self.console, disable=hidden) as self.bar:
+        with self._writer(run.folder.path), Bar(*columns, console=self.console, disable=hidden) as self.bar:
             self.task = self.bar.add_task(
                 run.recipe.name, total=run.recipe.steps, completed=run.step, pace="", values=""
             )
@@ -49,7 +49,8 @@ class Progress:
             self.moved(always=True)
 
     @contextmanager
-    def _closing_writer(self) -> Iterator[None]:
+    def _writer(self, folder: Path) -> Iterator[None]:
+        self.writer = self.new_writer(str(folder / "tensorboard")) if self.new_writer else None
         try:
             yield
         finally:
@@ -99,9 +100,10 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
-def tensorboard_writer(path: Path) -> Any:
+def tensorboard_writer() -> Any:
+    """The class of TensorBoard's writers, if it is installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise EngramError("TensorBoard is not installed: `pip install engram[tensorboard]`.") from None
-    return SummaryWriter(str(path))  # type: ignore[no-untyped-call]
+    return SummaryWriter

@@ -4,7 +4,9 @@ run = Run.start(recipe, path)    or    Run.resume(path)
 train(run, Progress())                                        # training/loop.py
 """
 
+import contextlib
 import dataclasses
+import itertools
 import math
 import time
 from collections.abc import Mapping
@@ -16,9 +18,10 @@ from torch import Tensor, nn
 
 from engram.core.errors import EngramError
 from engram.core.learner import Metrics
-from engram.core.registry import Recipe, change, find, from_json
+from engram.core.registry import Recipe, change, find, from_json, settings
 from engram.core.seeding import aside
-from engram.training.folder import RunFolder
+from engram.data import absolute
+from engram.training.folder import RunFolder, writing
 from engram.training.machine import machine
 
 
@@ -34,23 +37,27 @@ class Run:
         self.step = 0
         self.seconds = 0.0
         self.best_step, self.best_value = 0, math.inf
+        self.stopped = False  # no more steps: only the test is left
         self.finished = False
         self.window: list[Metrics] = []  # what the steps since the last line of metrics measured
-        self._clock = time.perf_counter()
+        self.start_clock()
 
     # ------------------------------------------------------------------ beginning, opening, saving
 
     @classmethod
-    def start(cls, recipe: Recipe, path: Path) -> "Run":
-        """A new run in a new folder; nothing is created if the recipe or its data is not in order."""
-        RunFolder(path).must_be_vacant()
-        run = cls(recipe, RunFolder(path))
-        began = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-        about = {"recipe": recipe.name, "fields": dataclasses.asdict(recipe), "machine": machine(), "began": began}
-        run.folder = RunFolder.create(path, about)
+    def start(cls, recipe: Recipe, path: Path | None = None) -> "Run":
+        """A new run in a new folder, runs/NAME-1 or the next free number; nothing is created if it cannot begin."""
+        if path:
+            RunFolder(path).must_be_vacant()
+        recipe = change(recipe, data=absolute(recipe.data))
+        run = cls(recipe, RunFolder(path or Path()))
+        run.folder = RunFolder.create(path or next_folder(recipe.name))
         config = dataclasses.asdict(run.learner.model.config)  # type: ignore[call-overload]
         run.folder.write_json("config.json", {"architecture": type(run.learner.model).__name__, **config})
         run.save()
+        began = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        about = {"recipe": recipe.name, "fields": dataclasses.asdict(recipe), "machine": machine(), "began": began}
+        run.folder.seal(about)
         return run
 
     @classmethod
@@ -58,8 +65,7 @@ class Run:
         """A run to look at: as its checkpoint of `step` has it, or the newest, or the best if it was stopped early."""
         folder = RunFolder.open(path)
         run = cls(recipe_of(folder), folder)
-        model, state, _ = folder.load(step)
-        run._load(model, state)
+        run._load(step)
         if run.finished and step is None:
             run._take_best()
         return run
@@ -70,29 +76,42 @@ class Run:
         folder = RunFolder.open(path)
         folder.claim()
         run = cls(change(recipe_of(folder), **changes), folder)
-        model, state, about = folder.load()
-        run._load(model, state)
+        about = run._load()
+        if run.recipe.steps <= run.step and "steps" in changes:
+            raise EngramError(f"{path} is at step {run.step} already: --steps must be more.")
         folder.cut_metrics(about["metrics_bytes"])
+        folder.publish(run.published)  # the run may have died just before it did so
         if changes:
             fields = dataclasses.asdict(run.recipe)
             folder.write_json("recipe.json", {**folder.read_json("recipe.json"), "fields": fields})
-            run.finished = False
+            run.stopped = run.finished = False
         return run
 
-    def _load(self, model: dict[str, Tensor], state: dict[str, Any]) -> None:
+    def _load(self, step: int | None = None) -> dict[str, Any]:
+        """Take everything from a checkpoint, and return what else it says."""
+        model, state, about = self.folder.load(step)
         fill(self.learner.model, model, self.folder.path)
-        self.learner.load_state_dict(state["learner"])
-        self.batches.load_state_dict(state["batches"])
+        try:
+            self.learner.load_state_dict(state["learner"])
+            self.batches.load_state_dict(state["batches"])
+        except (KeyError, ValueError, RuntimeError):
+            raise EngramError(f"The checkpoint in {self.folder.path} does not fit its recipe.json.") from None
         torch.set_rng_state(state["rng"])
-        self.step, self.seconds, self.finished = state["step"], state["seconds"], state["finished"]
+        self.step, self.seconds = state["step"], state["seconds"]
+        self.stopped, self.finished = state["stopped"], state["finished"]
         self.best_step, self.best_value = state["best"]
-        self.window = [{name: torch.tensor(value) for name, value in line.items()} for line in state["window"]]
+        self.window = [
+            {name: torch.tensor(value, dtype=torch.float64) for name, value in line.items()} for line in state["window"]
+        ]
+        return about
 
     def save(self, weights: dict[str, Tensor] | None = None) -> None:
         """Write a checkpoint: after it, this run can be continued exactly from here."""
+        self._check_window()
         state = {
             "step": self.step,
             "seconds": self.seconds,
+            "stopped": self.stopped,
             "finished": self.finished,
             "best": (self.best_step, self.best_value),
             "window": [{name: float(value) for name, value in line.items()} for line in self.window],
@@ -101,7 +120,12 @@ class Run:
             "batches": self.batches.state_dict(),
         }
         keep = {self.best_step} if self.recipe.patience else set()
-        self.folder.save(self.step, weights or self.learner.model.state_dict(), state, keep)
+        self.folder.save(self.step, weights or self.learner.model.state_dict(), state, keep, self.published)
+
+    @property
+    def published(self) -> int:
+        """The step whose weights are the run's result: the last, or in the end the best if there was patience."""
+        return self.best_step if self.finished and self.recipe.patience else self.step
 
     # ------------------------------------------------------------------ going on
 
@@ -110,6 +134,10 @@ class Run:
         self.window.append(self.learner.step(next(self.batches)))
         self.step += 1
 
+    def start_clock(self) -> None:
+        """Only time spent on the run counts, not time spent before it."""
+        self._clock = time.perf_counter()
+
     def tick(self) -> float:
         """Count the time since the last tick, and return all of it."""
         now = time.perf_counter()
@@ -117,14 +145,19 @@ class Run:
         return self.seconds
 
     def record(self) -> dict[str, Any]:
-        """A line of metrics with the means over the steps since the last one, none of which may be NaN or infinite."""
-        values = {name: [float(line[name]) for line in self.window if name in line] for name in names(self.window)}
-        for name, series in values.items():
-            for i, value in enumerate(series):
-                if not math.isfinite(value):
-                    raise NotFinite(self, name, value, self.step - len(series) + i + 1)
+        """A line of metrics with the means over the steps since the last one."""
+        self._check_window()
+        names = dict.fromkeys(name for line in self.window for name in line)
+        values = {name: [float(line[name]) for line in self.window if name in line] for name in names}
         self.window = []
         return self._write({name: sum(series) / len(series) for name, series in values.items()})
+
+    def _check_window(self) -> None:
+        """Nothing that is NaN or infinite is written down, neither as a metric nor into a checkpoint."""
+        for i, line in enumerate(self.window):
+            for name, value in line.items():
+                if not math.isfinite(value):
+                    raise NotFinite(self, name, float(value), self.step - len(self.window) + i + 1)
 
     def evaluate(self, split: str) -> dict[str, Any]:
         """A line of metrics with how good the model is on a split."""
@@ -140,15 +173,16 @@ class Run:
         self.folder.append_metrics([line])
         return line
 
-    def judge(self, line: dict[str, Any]) -> bool:
-        """Whether it is time to stop early: no better evaluation for as long as the recipe's patience."""
+    def judge(self, line: dict[str, Any]) -> None:
+        """Remember the best evaluation, and stop if there was no better one for as long as the recipe's patience."""
         name, wanted = self.recipe.best
         if name in line:
             value = line[name] if wanted == "min" else -line[name]
             if value < self.best_value:
                 self.best_step, self.best_value = self.step, value
         waited = (self.step - self.best_step) / self.recipe.every
-        return bool(self.recipe.patience) and waited >= self.recipe.patience
+        if self.recipe.patience and waited >= self.recipe.patience:
+            self.stopped = True
 
     def finish(self) -> dict[str, Any]:
         """The end: take the best weights if stopping early was asked for, and measure on the test split."""
@@ -157,8 +191,6 @@ class Run:
         line = self.evaluate("test")
         self.finished = True
         self.save(last)
-        if self.recipe.patience:
-            self.folder.publish(self.best_step)
         return line
 
     def _take_best(self) -> None:
@@ -166,19 +198,35 @@ class Run:
             self.learner.model.load_state_dict(self.folder.load(self.best_step)[0])
 
 
+REMEDIES = {
+    "lr": "a lower --lr",
+    "warmup": "more --warmup",
+    "clip": "a --clip of 1",
+    "step_ms": "a smaller --step-ms",
+}
+
+
 class NotFinite(EngramError):
     """Learning has come apart."""
 
     def __init__(self, run: Run, name: str, value: float, step: int) -> None:
+        fitting = [remedy for field, remedy in REMEDIES.items() if field in settings(run.recipe)]
         saved = run.folder.checkpoints()[-1]
         super().__init__(
-            f"{name} became {value} at step {step}: try a lower --lr, more --warmup or a --clip of 1; "
+            f"{name} became {value} at step {step}: try {' or '.join(fitting)}; "
             f"the checkpoint of step {saved} in {run.folder.path} is intact."
         )
 
 
-def names(window: list[Metrics]) -> list[str]:
-    return list(dict.fromkeys(name for line in window for name in line))
+def next_folder(name: str) -> Path:
+    """The first of runs/NAME-1, runs/NAME-2 … that is not there yet, made at once so that nobody else takes it."""
+    with writing(Path("runs")):
+        Path("runs").mkdir(exist_ok=True)
+        for number in itertools.count(1):
+            with contextlib.suppress(FileExistsError):
+                (path := Path("runs") / f"{name}-{number}").mkdir()
+                return path
+    raise AssertionError("numbers do not end")
 
 
 def recipe_class(folder: RunFolder) -> type[Recipe]:
