@@ -27,9 +27,9 @@ def test_cnn_is_convolutions_norms_and_pooling():
     model = CNN(CNN.Config(**COMMON, channels=(4, 6), convolutions=(1, 1), hidden=8)).train()
     h = (X - 0.3) / 0.5
     for stage in model.stages:
-        h = F.conv2d(h, stage.convolutions[0].weight, padding=1)
+        h = F.max_pool2d(F.conv2d(h, stage.convolutions[0].weight, padding=1), 2)
         h = (h - h.mean((0, 2, 3), keepdim=True)) / (h.var((0, 2, 3), unbiased=False, keepdim=True) + 1e-5).sqrt()
-        h = F.max_pool2d(torch.relu(h), 2)
+        h = torch.relu(h)
     with watch(model, "hidden") as seen:
         model(X)
     expected = torch.relu(h.flatten(1) @ model.dense.weight.T + model.dense.bias)
@@ -44,8 +44,8 @@ def test_dropout_and_running_statistics_only_while_learning():
     assert torch.equal(model(X)[:2], model(X[:2])) or torch.allclose(model(X)[:2], model(X[:2]), atol=1e-6)
 
 
-def layer(layer, h):
-    h = F.conv2d(h, layer.convolution.weight, padding=1)
+def layer(layer, h, size=1):
+    h = F.max_pool2d(F.conv2d(h, layer.convolution.weight, padding=1), size)
     return torch.relu(F.batch_norm(h, None, None, training=True))
 
 
@@ -53,7 +53,7 @@ def test_resnet_is_pooling_and_rounds():
     model = ResNet(ResNet.Config(**COMMON, channels=(4, 6), blocks=2)).train()
     h = (X - 0.3) / 0.5
     for stage in model.stages:
-        h = F.max_pool2d(layer(stage.enter, h), 2)
+        h = layer(stage.enter, h, size=2)
         for block in stage.blocks:
             h = h + layer(block.second, layer(block.first, h))
     expected = h.amax((2, 3)) @ model.head.weight.T + model.head.bias

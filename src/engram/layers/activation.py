@@ -1,13 +1,14 @@
 """Activation functions and their derivatives (note 003 §2.3), stable for any size of z.
 
-logistic   1 / (1 + e^-z)         s (1 - s)              (1)
-tanh       tanh z                 1 - tanh^2 z           (2)
-arctan     arctan z               1 / (1 + z^2)          (3)
-threshold  0 if z < 0 else 1      0                      (4)
-relu       max(0, z)              0 if z <= 0 else 1     (5)
-softplus   log(1 + e^z)           logistic(z)            (6)
-identity   z                      1                      (7)
-softmax    e^z_i / sum_j e^z_j    of all units together, as is argmax: the largest keeps its value, the rest 0
+    logistic   s = 1 / (1 + e^-z)     s (1 - s)              (1)
+    tanh       tanh z                 1 - tanh^2 z           (2)
+    arctan     arctan z               1 / (1 + z^2)          (3)
+    threshold  0 if z < 0 else 1      0                      (4)
+    relu       max(0, z)              0 if z <= 0 else 1     (5)
+    softplus   log(1 + e^z)           logistic(z)            (6)
+    identity   z                      1                      (7)
+
+softmax and argmax look at all units together, and stand apart.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,11 @@
 """Convolutional network (note 003 §14–15).   B batch, C H W picture, K classes
 
-n(h)    = gamma (h - mu) / sqrt(s^2 + eps) + beta   batch normalisation, per kernel             (1)
-h       <- sigma(n(h * k))                          convolution with many kernels               (2)
-h       <- max over 2 × 2                           pooling: half the height, half the width    (3)
-y       = dropout(sigma(h W + b)) V + c             dense head                                  (4)
+    n(h) = gamma (h - mu) / sqrt(s^2 + eps) + beta     batch normalisation, per kernel                        (1)
+    h    <- sigma(n(max over 2 × 2 of h * k))          a stage begins: many kernels, pooled to half the size  (2)
+    h    <- sigma(n(h * k))                            and goes on at that size                               (3)
+    y    = dropout(sigma(h W + b)) V + c               dense head                                             (4)
+
+Pooling comes before norm and activation, which then cost a quarter.
 """
 
 from dataclasses import dataclass
@@ -32,7 +34,7 @@ class CNN(nn.Module):
         """mean of the training pixels"""
         std: FromData[float] = 1.0
         """standard deviation of the training pixels"""
-        channels: tuple[int, ...] = (16, 32, 64)
+        channels: tuple[int, ...] = (24, 48, 96)
         """kernels of each stage, which halves height and width"""
         convolutions: tuple[int, ...] = (1, 2, 2)
         """convolutions in each stage"""
@@ -44,7 +46,7 @@ class CNN(nn.Module):
         """units of the dense layer"""
         activation: ActivationName = "relu"
         """function of every hidden unit"""
-        dropout: float = 0.3
+        dropout: float = 0.2
         """part of the dense layer's units that is silenced at random while learning"""
 
         def __post_init__(self) -> None:
@@ -94,7 +96,7 @@ class CNN(nn.Module):
 
 
 class Stage(nn.Module):
-    """Convolutions that keep the size of the picture, then pooling that halves it."""
+    """Convolutions, the first of which is pooled: before norm and activation, which then cost a quarter."""
 
     def __init__(self, inputs: int, outputs: int, depth: int, config: CNN.Config) -> None:
         super().__init__()
@@ -108,5 +110,7 @@ class Stage(nn.Module):
     def forward(self, h_BCHW: Tensor) -> Tensor:
         sigma = ACTIVATIONS[self.activation].f
         for i, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
-            h_BCHW = tap(f"map.{i}", sigma(norm(convolution(h_BCHW))))  # (2)
-        return F.max_pool2d(h_BCHW, 2)  # (3)
+            h_BCHW = convolution(h_BCHW)
+            h_BCHW = F.max_pool2d(h_BCHW, 2) if i == 0 else h_BCHW
+            h_BCHW = tap(f"map.{i}", sigma(norm(h_BCHW)))  # (2), (3)
+        return h_BCHW

@@ -1,8 +1,10 @@
 """Multi-layer perceptron (note 003 §3.1, §8).   B batch, C H W picture, D units of a layer, K classes
 
-h_0     = (x - mean) / std                        pixels, standardised over the training set     (1)
-h_l+1   = sigma(h_l W_l + b_l)                    hidden layers                                  (2)
-y       = h_L W_L + b_L                           logits; softmax belongs to the loss            (3)
+    h_0   = (x - mean) / std          pixels, standardised over the training set     (1)
+    h_l+1 = sigma(h_l W_l + b_l)      hidden layers                                  (2)
+    y     = h_L W_L + b_L             logits                                         (3)
+
+The softmax belongs to the loss, which takes logits so that nothing overflows.
 """
 
 import math

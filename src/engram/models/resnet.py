@@ -1,9 +1,11 @@
 """Residual network (He et al. 2016; note 001 «ResNet»).   B batch, C H W picture, D last channels, K classes
 
-c(h)  = sigma(n(h * k))              convolution, batch norm n, activation                     (1)
-h     <- max over 2 × 2 of c(h)      a stage begins: other channels, half the size             (2)
-h     <- h + f(h),  f = c_2(c_1(h))  rounds: each block adds a little to what is there         (3)
-y     = max over the picture of h, V + c                                                       (4)
+    c(h) = sigma(n(h * k))                       convolution, batch norm n, activation                 (1)
+    h    <- sigma(n(max over 2 × 2 of h * k))    a stage begins: other channels, half the size         (2)
+    h    <- h + f(h),  f = c_2(c_1(h))           rounds: each block adds a little to what is there     (3)
+    y    = (max over the picture of h) V + c     head                                                  (4)
+
+The stream h is never squashed on its way: what a block adds stays until the head reads it.
 """
 
 from dataclasses import dataclass
@@ -82,11 +84,11 @@ class Stage(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, config: ResNet.Config) -> None:
         super().__init__()
-        self.enter = Layer(inputs, outputs, config)
+        self.enter = Layer(inputs, outputs, config, pool=True)
         self.blocks = nn.ModuleList(Block(outputs, config) for _ in range(config.blocks))
 
     def forward(self, h_BCHW: Tensor) -> Tensor:
-        h_BCHW = F.max_pool2d(self.enter(h_BCHW), 2)  # (2)
+        h_BCHW = self.enter(h_BCHW)
         for block in self.blocks:
             h_BCHW = block(h_BCHW)
         return h_BCHW
@@ -106,13 +108,16 @@ class Block(nn.Module):
 
 
 class Layer(nn.Module):
-    """Convolution, batch norm, activation."""
+    """Convolution, batch norm, activation; pooling comes before the latter two, which then cost a quarter."""
 
-    def __init__(self, inputs: int, outputs: int, config: ResNet.Config) -> None:
+    def __init__(self, inputs: int, outputs: int, config: ResNet.Config, pool: bool = False) -> None:
         super().__init__()
+        self.pool = pool
         self.convolution = Convolution(inputs, outputs, 3)
         self.norm = nn.BatchNorm2d(outputs)
         self.activation = config.activation
 
     def forward(self, h_BCHW: Tensor) -> Tensor:
-        return tap("map", ACTIVATIONS[self.activation].f(self.norm(self.convolution(h_BCHW))))  # (1)
+        h_BCHW = self.convolution(h_BCHW)
+        h_BCHW = F.max_pool2d(h_BCHW, 2) if self.pool else h_BCHW
+        return tap("map", ACTIVATIONS[self.activation].f(self.norm(h_BCHW)))  # (1), (2)

@@ -161,6 +161,8 @@ class MLPRecipe(Classifier):
     steps: int = 4000
     every: int = 400
     model: MLP.Config = field(default_factory=MLP.Config)
+    augment: Augment = field(default_factory=lambda: Augment(shift=1))
+    descent: Descent = field(default_factory=lambda: Descent(lr=2e-3, warmup=0.2))
 
 
 @recipe
@@ -174,8 +176,12 @@ class CNNRecipe(Classifier):
     Model: ClassVar[type[nn.Module]] = CNN
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"tiny": TINY | {"channels": (4, 8, 8)}}
 
-    steps: int = 1200
+    steps: int = 2400
+    every: int = 300
     model: CNN.Config = field(default_factory=CNN.Config)
+    smoothing: float = 0.05
+    augment: Augment = field(default_factory=lambda: Augment(shift=1))
+    descent: Descent = field(default_factory=lambda: Descent(lr=3e-3, weight_decay=0.05, schedule="linear", warmup=0.1))
 
 
 @recipe
@@ -187,7 +193,15 @@ class ResNetRecipe(Classifier):
     title: ClassVar[str] = "Residual network"
     notes: ClassVar[str] = "001 «ResNet», 003 §13–15"
     Model: ClassVar[type[nn.Module]] = ResNet
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"tiny": TINY | {"channels": (4, 8, 8)}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "tiny": TINY | {"channels": (4, 8, 8)},
+        "full": {"channels": (32, 64, 128), "steps": 7700, "every": 700},
+    }
 
-    steps: int = 1200
+    data: str = "fashion"
+    steps: int = 2400
+    every: int = 300
     model: ResNet.Config = field(default_factory=ResNet.Config)
+    smoothing: float = 0.1
+    augment: Augment = field(default_factory=lambda: Augment(shift=1, flip=True))
+    descent: Descent = field(default_factory=lambda: Descent(lr=3e-3, weight_decay=0.05, schedule="linear", warmup=0.1))
