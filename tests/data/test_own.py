@@ -121,7 +121,7 @@ def test_a_folder_without_data_is_refused(tmp_path):
 def test_two_pictures_are_too_few(tmp_path):
     picture(tmp_path / "a" / "1.png")
     picture(tmp_path / "a" / "2.png")
-    refused(tmp_path, "has 2 items, too few")
+    refused(tmp_path, r"has too few items \(2\)")
 
 
 # NumPy
@@ -275,7 +275,7 @@ def test_csv_of_pictures_with_the_label_first_last_or_not_at_all(tmp_path, label
         ("a,b,label\n1,2,0\n1,x,0\n3,4,1\n", "Line 3 of .* has «x» in the column «b»"),
         ("a,b,label\n1,2,0\n1,,0\n3,4,1\n", "Line 3 of .* has «» in the column «b»"),
         ("a,b,label\n1,2,0\n1,nan,0\n3,4,1\n", "«point» of .* has nan in row 1"),
-        ("a,b,label\n1,2,0\n", "has 1 items, too few"),
+        ("a,b,label\n1,2,0\n", r"has too few items \(1\)"),
     ],
 )
 def test_a_bad_csv_is_answered_in_one_sentence(tmp_path, text, sentence):

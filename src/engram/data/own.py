@@ -75,7 +75,7 @@ def _completed(path: Path, splits: Mapping[str, Split]) -> dict[str, Split]:
     alone = len(splits) == 1
     tenth = max(1, len(whole) // 10)
     if len(whole) < 3:
-        raise EngramError(f"{path} has {len(whole)} items, too few to divide into train, valid and test.")
+        raise EngramError(f"{path} has too few items ({len(whole)}) to divide into train, valid and test.")
     sizes = {"train": len(whole) - tenth * (1 + alone), "valid": tenth, **({"test": tenth} if alone else {})}
     return {**divided(whole, **sizes), **{name: split for name, split in splits.items() if name not in ("", "train")}}
 

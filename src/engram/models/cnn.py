@@ -15,25 +15,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engram.core.errors import EngramError
-from engram.core.registry import FromData
 from engram.core.tap import tap
 from engram.layers.activation import ACTIVATIONS, ActivationName
 from engram.layers.convolution import Convolution
+from engram.layers.pictures import Pictures
 
 
 class CNN(nn.Module):
     """Stages of convolution and pooling, then two dense layers."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config:
-        shape: FromData[tuple[int, ...]] = (1, 28, 28)
-        """channels, height and width of a picture"""
-        classes: FromData[int] = 10
-        """number of classes (K)"""
-        mean: FromData[float] = 0.0
-        """mean of the training pixels"""
-        std: FromData[float] = 1.0
-        """standard deviation of the training pixels"""
+    class Config(Pictures):
         channels: tuple[int, ...] = (24, 48, 96)
         """kernels of each stage, which halves height and width"""
         convolutions: tuple[int, ...] = (1, 2, 2)
@@ -50,6 +42,7 @@ class CNN(nn.Module):
         """part of the dense layer's units that is silenced at random while learning"""
 
         def __post_init__(self) -> None:
+            super().__post_init__()
             if not self.channels or min(self.channels) < 1:
                 raise EngramError(f"channels must name at least one stage of at least one kernel, not {self.channels}.")
             if self.kernel < 1 or self.kernel % 2 == 0:
@@ -59,10 +52,7 @@ class CNN(nn.Module):
                 raise EngramError(f"convolutions must name {stages} numbers, one per stage, not {self.convolutions}.")
             if self.hidden < 1:
                 raise EngramError(f"hidden must be at least 1, not {self.hidden}.")
-            stages = len(self.channels)
-            if len(self.shape) != 3 or min(self.shape[1:]) < 2**stages:
-                size = "×".join(map(str, self.shape))
-                raise EngramError(f"Pictures of {size} are too small for {stages} stages, each of which halves them.")
+            self.must_outlast(len(self.channels))
             if not 0 <= self.dropout < 1:
                 raise EngramError(f"dropout is a part, at least 0 and below 1, not {self.dropout}.")
 
@@ -87,7 +77,7 @@ class CNN(nn.Module):
                     nn.init.zeros_(module.bias)
 
     def forward(self, x_BCHW: Tensor) -> Tensor:
-        h_BCHW = ((x_BCHW - self.config.mean) / self.config.std).contiguous(memory_format=torch.channels_last)
+        h_BCHW = self.config.standardise(x_BCHW).contiguous(memory_format=torch.channels_last)
         for stage in self.stages:
             h_BCHW = stage(h_BCHW)
         h_BD = ACTIVATIONS[self.config.activation].f(self.dense(h_BCHW.flatten(1)))

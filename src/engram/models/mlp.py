@@ -14,24 +14,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engram.core.errors import EngramError
-from engram.core.registry import FromData
 from engram.core.tap import tap
 from engram.layers.activation import ACTIVATIONS, ActivationName
+from engram.layers.pictures import Pictures
 
 
 class MLP(nn.Module):
     """Dense layers one after the other."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config:
-        shape: FromData[tuple[int, ...]] = (1, 28, 28)
-        """channels, height and width of a picture"""
-        classes: FromData[int] = 10
-        """number of classes (K)"""
-        mean: FromData[float] = 0.0
-        """mean of the training pixels"""
-        std: FromData[float] = 1.0
-        """standard deviation of the training pixels"""
+    class Config(Pictures):
         hidden: tuple[int, ...] = (256, 128)
         """units of each hidden layer (D)"""
         activation: ActivationName = "relu"
@@ -40,6 +32,7 @@ class MLP(nn.Module):
         """part of the hidden units that is silenced at random while learning"""
 
         def __post_init__(self) -> None:
+            super().__post_init__()
             if any(units < 1 for units in self.hidden):
                 raise EngramError(f"hidden must name layers of at least one unit, not {self.hidden}.")
             if not 0 <= self.dropout < 1:
@@ -61,7 +54,7 @@ class MLP(nn.Module):
 
     def forward(self, x_BCHW: Tensor) -> Tensor:
         sigma = ACTIVATIONS[self.config.activation].f
-        h_BD = (x_BCHW.flatten(1) - self.config.mean) / self.config.std  # (1)
+        h_BD = self.config.standardise(x_BCHW).flatten(1)  # (1)
         for i, layer in enumerate(self.layers[:-1]):
             h_BD = tap(f"hidden.{i}", sigma(layer(h_BD)))  # (2)
             h_BD = F.dropout(h_BD, self.config.dropout, self.training)

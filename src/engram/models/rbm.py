@@ -58,11 +58,15 @@ class RBM(nn.Module):
 
     def hidden(self, v_BV: Tensor) -> Tensor:
         """P(h = 1 | v)"""
-        return torch.sigmoid(torch.addmm(self.c, v_BV, self.W) / self.config.temperature)  # (2)
+        return self._on(torch.addmm(self.c, v_BV, self.W))  # (2)
 
     def visible(self, h_BH: Tensor) -> Tensor:
         """P(v = 1 | h)"""
-        return torch.sigmoid(torch.addmm(self.b, h_BH, self.W.T) / self.config.temperature)  # (2)
+        return self._on(torch.addmm(self.b, h_BH, self.W.T))  # (2)
+
+    def _on(self, z: Tensor) -> Tensor:
+        """How probable it is that a unit is on, in the place of its input z."""
+        return (z if self.config.temperature == 1 else z.div_(self.config.temperature)).sigmoid_()
 
     def energy(self, v_BV: Tensor, h_BH: Tensor) -> Tensor:
         return -((v_BV @ self.W) * h_BH).sum(-1) - v_BV @ self.b - h_BH @ self.c  # (1)
@@ -92,7 +96,7 @@ class RBM(nn.Module):
 
 def draw(p: Tensor, generator: torch.Generator) -> Tensor:
     """1 with probability p, else 0."""
-    return (torch.rand(p.shape, generator=generator) < p).to(p.dtype)
+    return torch.rand(p.shape, generator=generator, dtype=p.dtype).lt_(p)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +148,7 @@ class ContrastiveDivergence:
         rate = contrast.lr * (1 - self.done / self.steps if contrast.decay else 1)
         each = 1 / len(V_BV)
         dW, db, dc = self.update["W"], self.update["b"], self.update["c"]
-        dW.mul_(contrast.momentum).addmm_(V_BV.T, H_BH, alpha=each).addmm_(v_BV.T, h_BH, alpha=-each)  # (4)
+        dW.addmm_(V_BV.T, H_BH, beta=contrast.momentum, alpha=each).addmm_(v_BV.T, h_BH, alpha=-each)  # (4)
         db.mul_(contrast.momentum).add_(V_BV.mean(0) - v_BV.mean(0))  # (5)
         dc.mul_(contrast.momentum).add_(H_BH.mean(0) - h_BH.mean(0))  # (5)
         rbm.W.mul_(1 - rate * contrast.weight_decay).add_(dW, alpha=rate)

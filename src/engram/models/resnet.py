@@ -15,25 +15,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engram.core.errors import EngramError
-from engram.core.registry import FromData
 from engram.core.tap import tap
 from engram.layers.activation import ACTIVATIONS, ActivationName
 from engram.layers.convolution import Convolution
+from engram.layers.pictures import Pictures
 
 
 class ResNet(nn.Module):
     """Stages of residual blocks, and a linear head."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config:
-        shape: FromData[tuple[int, ...]] = (1, 28, 28)
-        """channels, height and width of a picture"""
-        classes: FromData[int] = 10
-        """number of classes (K)"""
-        mean: FromData[float] = 0.0
-        """mean of the training pixels"""
-        std: FromData[float] = 1.0
-        """standard deviation of the training pixels"""
+    class Config(Pictures):
         channels: tuple[int, ...] = (16, 32, 64)
         """kernels of each stage, which halves height and width"""
         blocks: int = 1
@@ -44,14 +36,12 @@ class ResNet(nn.Module):
         """function of every unit"""
 
         def __post_init__(self) -> None:
+            super().__post_init__()
             if not self.channels or min(self.channels) < 1:
                 raise EngramError(f"channels must name at least one stage of at least one kernel, not {self.channels}.")
             if self.blocks < 0:
                 raise EngramError(f"blocks must not be negative, and is {self.blocks}.")
-            stages = len(self.channels)
-            if len(self.shape) != 3 or min(self.shape[1:]) < 2**stages:
-                size = "×".join(map(str, self.shape))
-                raise EngramError(f"Pictures of {size} are too small for {stages} stages, each of which halves them.")
+            self.must_outlast(len(self.channels))
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -72,7 +62,7 @@ class ResNet(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, x_BCHW: Tensor) -> Tensor:
-        h_BCHW = ((x_BCHW - self.config.mean) / self.config.std).contiguous(memory_format=torch.channels_last)
+        h_BCHW = self.config.standardise(x_BCHW).contiguous(memory_format=torch.channels_last)
         for stage in self.stages:
             h_BCHW = stage(h_BCHW)
         h_BD = tap("hidden", h_BCHW.amax((2, 3)))
