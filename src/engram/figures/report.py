@@ -51,8 +51,8 @@ def write_look(run: Run, item: int) -> Path:
     """look.html in the run folder: every tap of the model while one item passes through it."""
     with aside(run.learner.model, run.recipe.seed), watch(run.learner.model) as seen:
         what = run.recipe.probe(run.learner.model, run.data, item)
-    title = f"Inside {run.recipe.title[0].lower()}{run.recipe.title[1:]}"
-    return run.folder.write("look.html", page.page(title, what, page.figures(network.inside(seen))))
+    content = page.page(f"{run.recipe.title}, inside", what, page.figures(network.inside(seen)))
+    return run.folder.write("look.html", content)
 
 
 def write_sample(run: Run, count: int = 16, seed: int | None = None) -> tuple[Sample, list[Path]]:

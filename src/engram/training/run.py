@@ -94,14 +94,15 @@ class Run:
         try:
             self.learner.load_state_dict(state["learner"])
             self.batches.load_state_dict(state["batches"])
+            torch.set_rng_state(state["rng"])
+            self.step, self.seconds = state["step"], state["seconds"]
+            self.stopped, self.finished = state["stopped"], state["finished"]
+            self.best_step, self.best_value = state["best"]
+            window = state["window"]
         except (KeyError, ValueError, RuntimeError):
             raise EngramError(f"The checkpoint in {self.folder.path} does not fit its recipe.json.") from None
-        torch.set_rng_state(state["rng"])
-        self.step, self.seconds = state["step"], state["seconds"]
-        self.stopped, self.finished = state["stopped"], state["finished"]
-        self.best_step, self.best_value = state["best"]
         self.window = [
-            {name: torch.tensor(value, dtype=torch.float64) for name, value in line.items()} for line in state["window"]
+            {name: torch.tensor(value, dtype=torch.float64) for name, value in line.items()} for line in window
         ]
         return about
 
