@@ -19,6 +19,9 @@ from typing import Any
 
 from engram.core.errors import EngramError, unknown
 
+SETTLE_SECONDS = 0.3
+"""before each turn: threads of the contestant before go on spinning for a while, and would take a core"""
+
 Contestant = Callable[[], Callable[[], float]]
 
 
@@ -60,6 +63,7 @@ def measure(name: str, rounds: int) -> dict[str, Any]:
     for _ in range(rounds):
         for who, ready in contestants.items():
             work = ready()
+            time.sleep(SETTLE_SECONDS)
             began = time.perf_counter()
             done = work()
             best[who] = max(best[who], done / (time.perf_counter() - began))

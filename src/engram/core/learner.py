@@ -90,7 +90,8 @@ class Gradient:
         self.optimizers = list(optimizers(model, descent))
 
     def step(self, batch: Batch) -> Metrics:
-        self.model.train()
+        if not self.model.training:
+            self.model.train()
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         metrics: Metrics = {}
@@ -157,8 +158,9 @@ def optimizers(model: nn.Module, descent: Descent) -> Iterator[torch.optim.Optim
         if matrices:
             yield _optimizer("muon", descent, [(matrices, decay)])
         name, weights = "adamw", [p for p in weights if p.ndim != 2]
+    groups = [(weights, decay), (others, 0.0)] if decay else [(weights + others, 0.0)]
     if weights or others:
-        yield _optimizer(name, descent, [(weights, decay), (others, 0.0)])
+        yield _optimizer(name, descent, groups)
 
 
 def _optimizer(name: str, descent: Descent, groups: list[tuple[list[nn.Parameter], float]]) -> torch.optim.Optimizer:

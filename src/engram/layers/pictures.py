@@ -31,7 +31,7 @@ class Pictures:
             raise EngramError(f"shape must be channels, height and width, not {self.shape}.")
 
     def standardise(self, x_BCHW: Tensor) -> Tensor:
-        return (x_BCHW - self.mean) / self.std  # (1)
+        return x_BCHW.sub(self.mean).div_(self.std)  # (1)
 
     def must_outlast(self, halvings: int) -> None:
         """Refuse pictures that cannot be halved so often."""

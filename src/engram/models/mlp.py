@@ -24,11 +24,11 @@ class MLP(nn.Module):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Pictures):
-        hidden: tuple[int, ...] = (256, 128)
+        hidden: tuple[int, ...] = (128,)
         """units of each hidden layer (D)"""
         activation: ActivationName = "relu"
         """function of every hidden unit"""
-        dropout: float = 0.1
+        dropout: float = 0.0
         """part of the hidden units that is silenced at random while learning"""
 
         def __post_init__(self) -> None:
@@ -57,5 +57,5 @@ class MLP(nn.Module):
         h_BD = self.config.standardise(x_BCHW).flatten(1)  # (1)
         for i, layer in enumerate(self.layers[:-1]):
             h_BD = tap(f"hidden.{i}", sigma(layer(h_BD)))  # (2)
-            h_BD = F.dropout(h_BD, self.config.dropout, self.training)
+            h_BD = F.dropout(h_BD, self.config.dropout, self.training) if self.config.dropout else h_BD
         return tap("logits", self.layers[-1](h_BD))  # (3)

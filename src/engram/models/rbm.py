@@ -20,6 +20,7 @@ from engram.core.errors import EngramError
 from engram.core.learner import Batch, Metrics
 from engram.core.registry import FromData
 from engram.core.tap import tap
+from engram.layers.bernoulli import draw
 
 
 class RBM(nn.Module):
@@ -94,11 +95,6 @@ class RBM(nn.Module):
         return self.visible(draw(self.hidden(v_BV), generator))
 
 
-def draw(p: Tensor, generator: torch.Generator) -> Tensor:
-    """1 with probability p, else 0."""
-    return torch.rand(p.shape, generator=generator, dtype=p.dtype).lt_(p)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Contrast:
     """How the machine learns from the contrast between the data and its own dreams."""
@@ -149,13 +145,13 @@ class ContrastiveDivergence:
         each = 1 / len(V_BV)
         dW, db, dc = self.update["W"], self.update["b"], self.update["c"]
         dW.addmm_(V_BV.T, H_BH, beta=contrast.momentum, alpha=each).addmm_(v_BV.T, h_BH, alpha=-each)  # (4)
-        db.mul_(contrast.momentum).add_(V_BV.mean(0) - v_BV.mean(0))  # (5)
-        dc.mul_(contrast.momentum).add_(H_BH.mean(0) - h_BH.mean(0))  # (5)
+        db.mul_(contrast.momentum).add_((V_BV - v_BV).mean(0))  # (5)
+        dc.mul_(contrast.momentum).add_((H_BH - h_BH).mean(0))  # (5)
         rbm.W.mul_(1 - rate * contrast.weight_decay).add_(dW, alpha=rate)
         rbm.b.add_(db, alpha=rate)
         rbm.c.add_(dc, alpha=rate)
         self.done += 1
-        return {"reconstruction": (V_BV - P_BV).square().mean()}
+        return {"reconstruction": F.mse_loss(P_BV, V_BV)}
 
     def state_dict(self) -> dict[str, Any]:
         state = {"done": self.done, "update": self.update, "generator": self.generator.get_state()}

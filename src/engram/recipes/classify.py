@@ -85,7 +85,7 @@ class Classifier(Recipe):
 
     def batches(self, data: Data) -> Batches:
         def prepare(batch: dict[str, Any], generator: torch.Generator) -> dict[str, Any]:
-            return {"image": self.augment(batch["image"].float() / 255, generator), "label": batch["label"]}
+            return {"image": self.augment(batch["image"].float().div_(255), generator), "label": batch["label"]}
 
         columns = Split({name: data.train[name] for name in ("image", "label")})
         return Batches(columns, self.batch, generator(self.seed, "batches"), prepare)
@@ -160,9 +160,9 @@ class MLPRecipe(Classifier):
 
     steps: int = 4000
     every: int = 400
+    batch: int = 256
     model: MLP.Config = field(default_factory=MLP.Config)
-    augment: Augment = field(default_factory=lambda: Augment(shift=1))
-    descent: Descent = field(default_factory=lambda: Descent(lr=2e-3, warmup=0.2))
+    descent: Descent = field(default_factory=lambda: Descent(lr=2e-3, weight_decay=0.0))
 
 
 @recipe
