@@ -56,7 +56,7 @@ def test_gibbs_sampling_visits_states_as_often_as_they_are_probable():
 def test_cd_update_is_the_difference_of_two_products():
     """One CD-1 step without momentum or decay, against the formula with the same random numbers."""
     rbm, other = small(), small()
-    contrast = Contrast(lr=0.1, momentum=0.0, weight_decay=0.0, decay=False)
+    contrast = Contrast(persistent=False, lr=0.1, momentum=0.0, weight_decay=0.0, decay=False)
     learner = ContrastiveDivergence(rbm, contrast, batch=16, steps=10, generator=generator(3))
     learner.step({"visible": ALL_V})
     random = generator(3)
@@ -70,7 +70,7 @@ def test_cd_update_is_the_difference_of_two_products():
     torch.testing.assert_close(rbm.c, other.c + 0.1 * (H1 - H2).mean(0))
 
 
-@pytest.mark.parametrize("contrast", [Contrast(k=1), Contrast(k=5), Contrast(persistent=True)])
+@pytest.mark.parametrize("contrast", [Contrast(persistent=False), Contrast(persistent=False, k=5), Contrast()])
 def test_learning_raises_the_exact_likelihood(contrast):
     """Data from a teacher: the machine comes close to the teacher's own log-likelihood."""
     teacher = small(scale=2.0)

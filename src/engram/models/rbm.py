@@ -101,13 +101,13 @@ class Contrast:
 
     k: int = 1
     """rounds of Gibbs sampling in a step"""
-    persistent: bool = False
-    """carry the dreams on from step to step (persistent CD) instead of beginning them at the data"""
+    persistent: bool = True
+    """carry the dreams on from step to step (persistent CD) instead of beginning them at the data (CD)"""
     lr: float = 0.05
     """learning rate at the start (eta)"""
     decay: bool = True
     """let the learning rate fall linearly to zero"""
-    momentum: float = 0.5
+    momentum: float = 0.0
     """how much of the last update is kept"""
     weight_decay: float = 1e-4
     """pull of the weights towards zero"""
@@ -145,13 +145,15 @@ class ContrastiveDivergence:
         each = 1 / len(V_BV)
         dW, db, dc = self.update["W"], self.update["b"], self.update["c"]
         dW.addmm_(V_BV.T, H_BH, beta=contrast.momentum, alpha=each).addmm_(v_BV.T, h_BH, alpha=-each)  # (4)
-        db.mul_(contrast.momentum).add_((V_BV - v_BV).mean(0))  # (5)
+        mismatch_V = (V_BV - v_BV).mean(0)
+        db.mul_(contrast.momentum).add_(mismatch_V)  # (5)
         dc.mul_(contrast.momentum).add_((H_BH - h_BH).mean(0))  # (5)
         rbm.W.mul_(1 - rate * contrast.weight_decay).add_(dW, alpha=rate)
         rbm.b.add_(db, alpha=rate)
         rbm.c.add_(dc, alpha=rate)
         self.done += 1
-        return {"reconstruction": F.mse_loss(P_BV, V_BV)}
+        metrics = {"mismatch": mismatch_V.abs().mean()}
+        return metrics if contrast.persistent else metrics | {"reconstruction": F.mse_loss(P_BV, V_BV)}
 
     def state_dict(self) -> dict[str, Any]:
         state = {"done": self.done, "update": self.update, "generator": self.generator.get_state()}

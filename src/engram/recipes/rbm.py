@@ -38,8 +38,8 @@ class RBMRecipe(Recipe):
 
     data: str = "mnist"
     """data set of pictures (`engram data list`), or a path: folder of pictures, .npz, .npy"""
-    steps: int = 5500
-    every: int = 550
+    steps: int = 8000
+    every: int = 800
     batch: int = 100
     """pictures in a batch"""
     model: RBM.Config = field(default_factory=RBM.Config)
