@@ -4,7 +4,9 @@ torch is imported inside the verbs, so that `engram --help` answers at once. An 
 """
 
 import contextlib
+import functools
 import io
+import itertools
 import json as jsonlib
 import os
 import re
@@ -13,7 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -44,7 +46,8 @@ def answer(words: Sequence[str]) -> int:
         verb, *rest = words
         if verb not in VERBS:
             raise unknown("verb", verb, VERBS)
-        return VERBS[verb](rest) or 0
+        function = VERBS[verb]
+        return (function(rest) if function in OWN_WORDS else carry_out(function, rest, verb)) or 0
     except EngramError as error:
         Console(stderr=True, highlight=False, soft_wrap=True).print(f"[red]engram:[/red] {escape(str(error))}")
         return 2
@@ -95,18 +98,12 @@ SHOWN, DEFAULTS = ShownOptions(), RunOptions()
 # ---------------------------------------------------------------------- verbs
 
 
-def list_(words: list[str]) -> None:
-    """Every recipe: name, title, part of the course, data."""
+def list_(json: bool = False) -> None:
+    """Every recipe: name, title, part of the course, data.
 
-    def arguments(json: bool = False) -> bool:
-        """Every recipe there is.
-
-        Args:
-            json: print JSON instead of a table
-        """
-        return json
-
-    json = parse(arguments, words, "engram list")
+    Args:
+        json: print JSON instead of a table
+    """
     from engram.core.registry import catalogue
 
     show(
@@ -121,9 +118,9 @@ def list_(words: list[str]) -> None:
 def run(words: list[str]) -> int:
     """Run a recipe: engram run NAME [flags], or go on with a run: engram run --resume DIR."""
     if words and words[0].startswith("-") and any(word.partition("=")[0] == "--resume" for word in words):
-        return resume(words)
+        return carry_out(resume, [word.removeprefix("--resume=") for word in words if word != "--resume"], "run")
     if not words or words[0] in ("-h", "--help"):
-        list_([])
+        list_()
         Console(highlight=False).print(
             "\n`engram run NAME` trains it, `engram run NAME --help` explains its flags, "
             "`engram run --resume DIR` goes on with a run."
@@ -163,26 +160,19 @@ def changes_since(out: Path, recipe: Any) -> dict[str, Any]:
     return changes
 
 
-def resume(words: list[str]) -> int:
-    """Go on with a run."""
+def resume(folder: Path, steps: int | None = None, minutes: float | None = None, run: ShownOptions = SHOWN) -> int:
+    """Go on with a run from its newest checkpoint: engram run --resume DIR.
 
-    def arguments(
-        resume: Path, steps: int | None = None, minutes: float | None = None, run: ShownOptions = SHOWN
-    ) -> tuple[Path, dict[str, Any], ShownOptions]:
-        """Go on with a run from its newest checkpoint.
-
-        Args:
-            resume: the run folder
-            steps: a new number of steps in all
-            minutes: a new limit of time in all
-        """
-        changes = {"steps": steps, "minutes": minutes}
-        return resume, {name: value for name, value in changes.items() if value is not None}, run
-
-    path, changes, options = parse(arguments, words, "engram run")
+    Args:
+        folder: the run folder
+        steps: a new number of steps in all
+        minutes: a new limit of time in all
+    """
     from engram.training.run import Run
 
-    return go(lambda: Run.resume(path, **changes), options)
+    limits = {"steps": steps, "minutes": minutes}
+    changes = {name: value for name, value in limits.items() if value is not None}
+    return go(lambda: Run.resume(folder, **changes), run)
 
 
 def go(begin: Callable[[], "Run"], options: ShownOptions) -> int:
@@ -217,22 +207,15 @@ def go(begin: Callable[[], "Run"], options: ShownOptions) -> int:
     return 0
 
 
-def sample(words: list[str]) -> None:
-    """Let the model of a run make something: pictures, predictions, spike trains."""
-    from tyro.conf import Positional
+def sample(run: Path, count: int = 16, seed: int = 0, step: int | None = None) -> None:
+    """Let the model of a run make something: pictures, predictions, spike trains. It is kept in the folder samples/.
 
-    def arguments(run: Positional[Path], count: int = 16, seed: int = 0, step: int | None = None) -> tuple[Any, ...]:
-        """Let the model of a run make something, and keep it in the run's folder samples/.
-
-        Args:
-            run: run folder
-            count: how many
-            seed: number that the randomness starts from
-            step: take the checkpoint of this step instead of the newest
-        """
-        return run, count, seed, step
-
-    path, count, seed, step = parse(arguments, words, "engram sample")
+    Args:
+        run: run folder
+        count: how many
+        seed: number that the randomness starts from
+        step: take the checkpoint of this step instead of the newest
+    """
     if count < 1:
         raise EngramError(f"count must be at least 1, not {count}.")
     if not 0 <= seed < 2**63:
@@ -240,72 +223,54 @@ def sample(words: list[str]) -> None:
     from engram.figures.report import write_sample
     from engram.training.run import Run
 
-    made, paths = write_sample(Run.open(path, step), count, seed)
+    made, paths = write_sample(Run.open(run, step), count, seed)
     print("\n".join([made.text, *map(str, paths)]))
 
 
-def look(words: list[str]) -> None:
-    """Look inside the model of a run while one item passes through it."""
-    from tyro.conf import Positional
+def look(run: Path, item: int = 0, step: int | None = None) -> None:
+    """Look inside the model of a run: a page of everything that it taps while one item passes through it.
 
-    def arguments(run: Positional[Path], item: int = 0, step: int | None = None) -> tuple[Any, ...]:
-        """Write look.html into a run folder: everything that the model taps, while one item passes through it.
-
-        Args:
-            run: run folder
-            item: which one of the test data, or which moment of a simulation
-            step: take the checkpoint of this step instead of the newest
-        """
-        return run, item, step
-
-    path, item, step = parse(arguments, words, "engram look")
+    Args:
+        run: run folder
+        item: which one of the test data, or which moment of a simulation
+        step: take the checkpoint of this step instead of the newest
+    """
     from engram.figures.report import write_look
     from engram.training.run import Run
 
-    print(write_look(Run.open(path, step), item))
+    print(write_look(Run.open(run, step), item))
 
 
-def report(words: list[str]) -> None:
-    """Write the report of a run anew."""
-    from tyro.conf import Positional
+def report(run: Path) -> None:
+    """Write the report of a run anew, also of one that is not finished.
 
-    def arguments(run: Positional[Path]) -> Path:
-        """Write report.html into a run folder, also of a run that is not finished.
-
-        Args:
-            run: run folder
-        """
-        return run
-
-    path = parse(arguments, words, "engram report")
+    Args:
+        run: run folder
+    """
     from engram.figures.report import write_report
     from engram.training.run import Run
 
-    print(write_report(Run.open(path)))
+    print(write_report(Run.open(run)))
 
 
-def data(words: list[str]) -> None:
+def data(words: list[str]) -> int:
     """The data sets: engram data list, engram data get NAME."""
-    actions = {"list": data_list, "get": data_get}
+    actions: dict[str, Callable[..., None]] = {"list": data_list, "get": data_get}
     if not words or words[0] in ("-h", "--help"):
         print("engram data list [--json]             every data set, and whether it is on this machine")
-        print("engram data get NAME [--from FILE]    obtain one now, from its sources or from an archive you have")
-        return
+        print("engram data get NAME [--file FILE]    obtain one now, from its sources or from an archive you have")
+        return 0
     if words[0] not in actions:
         raise unknown("action of `engram data`", words[0], actions)
-    actions[words[0]](words[1:])
+    return carry_out(actions[words[0]], words[1:], f"data {words[0]}")
 
 
-def data_list(words: list[str]) -> None:
-    def arguments(json: bool = False) -> bool:
-        """Every data set.
+def data_list(json: bool = False) -> None:
+    """Every data set.
 
-        Args:
-            json: print JSON instead of a table
-        """
-        return json
-
-    json = parse(arguments, words, "engram data list")
+    Args:
+        json: print JSON instead of a table
+    """
     from engram import data as datasets
 
     rows = []
@@ -319,60 +284,57 @@ def data_list(words: list[str]) -> None:
     show(rows, json)
 
 
-def data_get(words: list[str]) -> None:
-    import tyro
+def data_get(name: str, file: Path | None = None) -> None:
+    """Obtain a data set into the cache.
 
-    def arguments(
-        name: tyro.conf.Positional[str], from_file: Annotated[Path | None, tyro.conf.arg(name="from")] = None
-    ) -> tuple[str, Path | None]:
-        """Obtain a data set into the cache.
-
-        Args:
-            name: name of the data set
-            from_file: an archive that you already have, instead of its sources
-        """
-        return name, from_file
-
-    name, from_file = parse(arguments, words, "engram data get")
+    Args:
+        name: name of the data set
+        file: an archive that you already have, instead of its sources
+    """
     from engram import data as datasets
 
-    print(datasets.get(name, from_file))
+    print(datasets.get(name, file))
 
 
-def bench(words: list[str]) -> None:
-    """Measure engram beside its peers, in one run on the same work."""
-    from tyro.conf import Positional
+def bench(words: list[str]) -> int:
+    """Measure engram beside its peers: engram bench, engram bench NAME."""
+    names = list(itertools.takewhile(lambda word: not word.startswith("-"), words))
 
-    def arguments(name: Positional[str] = "", rounds: int = 5, json: bool = False) -> tuple[Any, ...]:
-        """Measure engram beside its peers: contestants take turns, the best of several rounds counts.
+    def measure(rounds: int = 5, json: bool = False) -> None:
+        """Measure engram beside its peers: contestants take turns on the same work, the best of their rounds counts.
+
+        Without a name, the benchmarks are listed.
 
         Args:
-            name: one benchmark; without it, the list of them
             rounds: how often each contestant has its turn
             json: print JSON instead of a table
         """
-        return name, rounds, json
+        from engram import bench as benchmarks
 
-    name, rounds, json = parse(arguments, words, "engram bench")
-    from engram import bench as benchmarks
+        if not names:
+            show([{"name": key, "work": benchmarks.load(key).WORK} for key in benchmarks.names()], json)
+        for name in names:
+            show_contest(benchmarks.measure(name, rounds), json)
 
-    if not name:
-        return show([{"name": key, "work": benchmarks.load(key).WORK} for key in benchmarks.names()], json)
-    result = benchmarks.measure(name, rounds)
+    return carry_out(measure, words[len(names) :], "bench [NAME …]")
+
+
+def show_contest(result: dict[str, Any], json: bool) -> None:
+    """Work, and for every contestant its rate and its ratio to the first."""
     if json:
         print(jsonlib.dumps(result))
-        return None
+        return
     print(result["work"])
-    return show(
+    show(
         [
             {"contestant": c["name"], result["unit"]: f"{c['rate']:,.1f}", "ratio": f"{c['ratio']:.2f}"}
             for c in result["contestants"]
         ],
-        json=False,
+        json,
     )
 
 
-VERBS: dict[str, Callable[[list[str]], int | None]] = {
+VERBS: dict[str, Callable[..., int | None]] = {
     "list": list_,
     "run": run,
     "sample": sample,
@@ -381,16 +343,35 @@ VERBS: dict[str, Callable[[list[str]], int | None]] = {
     "data": data,
     "bench": bench,
 }
+OWN_WORDS = (run, data, bench)
+"""verbs that read their words themselves, because what they take depends on the first of them"""
 
 
 # ---------------------------------------------------------------------- reading and showing
+
+
+def carry_out(function: Callable[..., int | None], words: Sequence[str], verb: str) -> int:
+    """Call a verb with the flags that tyro reads from its signature."""
+
+    @functools.wraps(function)
+    def collect(*args: Any, **options: Any) -> tuple[Any, Any]:
+        return args, options
+
+    args, options = parse(collect, words, f"engram {verb}")
+    return function(*args, **options) or 0
 
 
 def parse(what: Callable[..., Any], words: Sequence[str], prog: str) -> Any:
     """Read flags with tyro; what it would put into a box becomes one sentence."""
     import tyro
 
-    config = (tyro.conf.OmitArgPrefixes, tyro.conf.SuppressFixed, tyro.conf.FlagCreatePairsOff)
+    config = (
+        tyro.conf.OmitArgPrefixes,
+        tyro.conf.SuppressFixed,
+        tyro.conf.FlagCreatePairsOff,
+        tyro.conf.PositionalRequiredArgs,
+        tyro.conf.PositionalMetavarFromFieldName,
+    )
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):

