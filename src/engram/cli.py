@@ -38,16 +38,9 @@ def main() -> None:
 def answer(words: Sequence[str]) -> int:
     """Carry out a command line and return its exit code."""
     try:
-        if not words or words[0] in ("-h", "--help", "help"):
-            return overview()
-        if words[0] in ("-V", "--version"):
-            print(f"engram {__version__}")
-            return 0
-        verb, *rest = words
-        if verb not in VERBS:
-            raise unknown("verb", verb, VERBS)
-        function = VERBS[verb]
-        return (function(rest) if function in OWN_WORDS else carry_out(function, rest, verb)) or 0
+        code = obey(words)
+        sys.stdout.flush()  # here, where a reader who has gone away can still be answered for
+        return code
     except EngramError as error:
         Console(stderr=True, highlight=False, soft_wrap=True).print(f"[red]engram:[/red] {escape(str(error))}")
         return 2
@@ -56,6 +49,20 @@ def answer(words: Sequence[str]) -> int:
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def obey(words: Sequence[str]) -> int:
+    """Find the verb and let it do its work."""
+    if not words or words[0] in ("-h", "--help", "help"):
+        return overview()
+    if words[0] in ("-V", "--version"):
+        print(f"engram {__version__}")
+        return 0
+    verb, *rest = words
+    if verb not in VERBS:
+        raise unknown("verb", verb, VERBS)
+    function = VERBS[verb]
+    return (function(rest) if function in OWN_WORDS else carry_out(function, rest, verb)) or 0
 
 
 def overview() -> int:
