@@ -3,9 +3,9 @@
     x_i = 1 with probability p_i, else 0                                             (1)
     u_2i, u_2i+1 = the two halves of splitmix64(key + i)                             (2)
 
-torch draws its random numbers one after the other, which in a Boltzmann machine takes as long as a matrix product.
+torch draws its random numbers one after the other, which takes an eighth of a step of a Boltzmann machine.
 The fast form takes one number from the generator as a key and makes the others by hashing (Steele, Lea & Flood 2014):
-five times as quick, and as reproducible. Below `SMALL` units, and away from the CPU, torch draws them itself.
+three times as quick, and as reproducible. Below `SMALL` units, and away from the CPU, torch draws them itself.
 """
 
 import numba
