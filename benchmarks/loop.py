@@ -28,7 +28,7 @@ def contestants() -> dict[str, Contestant]:
 
     def fresh() -> tuple[nn.Module, torch.optim.Optimizer]:
         torch.manual_seed(0)
-        model = MLP(MLP.Config(mean=0.13, std=0.31)).train()
+        model = MLP(MLP.Config(mean=(0.13,), std=(0.31,))).train()
         return model, torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
 
     def learn(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor) -> None:

@@ -34,6 +34,16 @@ def tap(name: str, value: Tensor) -> Tensor:
     return value
 
 
+def watched(name: str) -> bool:
+    """Whether anybody here would see `name`: what is costly to make is made only for those who look."""
+    return any(watching.wants(name) for watching in _watches)
+
+
+def watching() -> bool:
+    """Whether anybody watches anything."""
+    return bool(_watches)
+
+
 class Watch(Mapping[str, Tensor]):
     """What was seen, by full name: a context manager while the model runs, a mapping afterwards."""
 
@@ -43,9 +53,17 @@ class Watch(Mapping[str, Tensor]):
         self._running: list[str] = []  # names of the modules that are running, the innermost last
         self._undo = ExitStack()
 
-    def see(self, name: str, value: Tensor) -> Tensor:
+    def full(self, name: str) -> str:
+        """The name with that of the module which is running."""
         inside = self._running[-1] if self._running else ""
-        name = f"{inside}.{name}" if inside else name
+        return f"{inside}.{name}" if inside else name
+
+    def wants(self, name: str) -> bool:
+        name = self.full(name)
+        return any(fnmatchcase(name, pattern) for pattern in (*self.patterns, *self.replace))
+
+    def see(self, name: str, value: Tensor) -> Tensor:
+        name = self.full(name)
         for pattern, replacement in self.replace.items():
             if fnmatchcase(name, pattern):
                 value = replacement(value) if callable(replacement) else replacement.expand_as(value)

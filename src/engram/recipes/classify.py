@@ -18,6 +18,7 @@ from engram.data.batches import Batches
 from engram.data.dataset import Data, Split
 from engram.figures import classification, network, pictures
 from engram.figures.figure import Figure
+from engram.layers.pictures import brightness
 from engram.models.cnn import CNN
 from engram.models.mlp import MLP
 from engram.models.resnet import ResNet
@@ -66,9 +67,8 @@ class Classifier(Recipe):
 
     def learner(self, data: Data) -> Gradient:
         image = data.train["image"]
-        pixels = image[:10_000].float() / 255
-        seen = {"mean": pixels.mean().item(), "std": max(pixels.std().item(), 1e-3)}
-        config = replace(self.model, shape=tuple(image.shape[1:]), classes=len(data.classes), **seen)
+        seen = {"shape": tuple(image.shape[1:]), "classes": len(data.classes), **brightness(image)}
+        config = replace(self.model, **seen)
         model = self.Model(config)
         parts = [share * self.batch for _, share in cut({"x": range(self.batch)}, self.descent.accumulate)]
         if min(parts) < 2 and any(isinstance(module, nn.BatchNorm2d) for module in model.modules()):
