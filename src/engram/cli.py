@@ -5,6 +5,7 @@ torch is imported inside the verbs, so that `engram --help` answers at once. An 
 
 import contextlib
 import functools
+import inspect
 import io
 import itertools
 import json as jsonlib
@@ -15,7 +16,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 from rich.markup import escape
@@ -160,7 +161,7 @@ def changes_since(out: Path, recipe: Any) -> dict[str, Any]:
         raise EngramError(f"{out} holds a run of {before.name}, not of {recipe.name}.")
     was, wanted = settings(before), {**settings(recipe), "data": absolute(recipe.data)}
     changes = {name: value for name, value in wanted.items() if value != was[name]}
-    if fixed := [f"--{name.replace('_', '-')}" for name in changes if name not in ("steps", "minutes")]:
+    if fixed := [f"--{name.rstrip('_').replace('_', '-')}" for name in changes if name not in ("steps", "minutes")]:
         raise EngramError(
             f"{out} holds a run with other settings of {', '.join(fixed)}: they cannot change on the way."
         )
@@ -196,7 +197,7 @@ def go(begin: Callable[[], "Run"], options: ShownOptions) -> int:
         raise EngramError(f"{folder} is finished: add --steps or --minutes to go on with it.")
     again = f"Go on with: [cyan]engram run --resume {escape(shlex.quote(str(folder)))}[/cyan]"
     try:
-        carry_on(running, progress)
+        made = carry_on(running, progress)
     except Interrupted:
         console.print(f"Saved at step {running.step}. {again}")
         return INTERRUPTED
@@ -209,43 +210,104 @@ def go(begin: Callable[[], "Run"], options: ShownOptions) -> int:
             last.update(line)
         print(jsonlib.dumps({"run": str(folder), **last}))
         return 0
+    if made.aloud and not options.quiet:
+        print(f"{made.text}\n")
     values = "  ".join(f"{name} [bold]{value}[/bold]" for name, value in headline(running.folder.metrics()).items())
     console.print(f"{running.recipe.title}: {values}\n[cyan]{escape(str(folder / 'report.html'))}[/cyan]")
     return 0
 
 
-def sample(run: Path, count: int = 16, seed: int = 0, step: int | None = None) -> None:
-    """Let the model of a run make something: pictures, predictions, spike trains. It is kept in the folder samples/.
+def sample(words: list[str]) -> int:
+    """Let the model of a run make something: pictures, predictions, text: engram sample RUN [flags]."""
+
+    def make(
+        subject: Any, ask: Any, count: int | None = None, seed: int = 0, step: int | None = None, json: bool = False
+    ) -> None:
+        """Let a model make something: pictures, predictions, text. It is kept in the folder samples/.
+
+        Args:
+            count: how many
+            seed: number that the randomness starts from
+            step: take the checkpoint of this step instead of the newest
+            json: print JSON instead
+        """
+        if count is not None and count < 1:
+            raise EngramError(f"count must be at least 1, not {count}.")
+        if not 0 <= seed < 2**63:
+            raise EngramError(f"seed must be from 0 to 2^63 - 1, not {seed}.")
+        from engram.figures.report import write_sample
+
+        told: list[str] = []
+
+        def say(text: str) -> None:
+            told.append(text)
+            if not json:
+                print(text, end="", flush=True)
+
+        made, paths = write_sample(subject(step), count, seed, ask, say)
+        if json:
+            print(jsonlib.dumps({"text": made.text, "files": [str(path) for path in paths]}, ensure_ascii=False))
+        else:
+            print("\n".join([*([] if told else [made.text]), *map(str, paths)]))
+
+    return with_subject(make, words, "sample", lambda cls: cls.Ask)
+
+
+def look(words: list[str]) -> int:
+    """Look inside the model of a run, as a page: engram look RUN [--text "…"] [--item N]."""
+
+    def see(subject: Any, ask: Any, step: int | None = None) -> None:
+        """Look inside a model: a page of what happens in it while one item passes through.
+
+        Args:
+            step: take the checkpoint of this step instead of the newest
+        """
+        from engram.figures.report import write_look
+
+        print(write_look(subject(step), ask))
+
+    return with_subject(see, words, "look", lambda cls: cls.Subject)
+
+
+def with_subject(verb: Callable[..., None], words: list[str], name: str, flags: Callable[[Any], type]) -> int:
+    """Call a verb on a run or a checkpoint, with flags that depend on what it is of."""
+    if not words or words[0].startswith("-"):
+        print(
+            f"engram {name} RUN [flags]   RUN is a run folder or a Hugging Face checkpoint; its own flags are shown by"
+        )
+        print(f"engram {name} RUN --help    once it is named\n\n{verb.__doc__}")
+        if words and words[0] not in ("-h", "--help"):
+            raise EngramError(f"engram {name} begins with a run folder or a checkpoint, not with {words[0]}.")
+        return 0
+    from engram.recipes.pretrained import recipe_named, subject
+
+    cls = flags(recipe_named(words[0]))
+
+    def arguments(ask: Any = cls(), **options: Any) -> tuple[Any, dict[str, Any]]:  # noqa: B008
+        return ask, options
+
+    own = inspect.signature(verb).parameters
+    kept = [parameter for key, parameter in own.items() if key not in ("subject", "ask")]
+    first = inspect.Parameter("ask", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=cls(), annotation=cls)
+    arguments.__signature__ = inspect.Signature([first, *kept])  # type: ignore[attr-defined]
+    arguments.__annotations__ = {"ask": cls, **{parameter.name: parameter.annotation for parameter in kept}}
+    arguments.__doc__ = verb.__doc__
+    ask, options = parse(arguments, words[1:], f"engram {name} {words[0]}")
+    verb(lambda step: subject(words[0], step), ask, **options)
+    return 0
+
+
+def export(run: str, to: Literal["hf", "onnx"] = "hf", out: Path | None = None) -> None:
+    """Take a model elsewhere: to Hugging Face's format (--to hf) or to ONNX (--to onnx).
 
     Args:
-        run: run folder
-        count: how many
-        seed: number that the randomness starts from
-        step: take the checkpoint of this step instead of the newest
+        run: run folder, or a Hugging Face checkpoint
+        to: hf, a folder that transformers opens, or onnx, one file
+        out: where to; beside the run if not given
     """
-    if count < 1:
-        raise EngramError(f"count must be at least 1, not {count}.")
-    if not 0 <= seed < 2**63:
-        raise EngramError(f"seed must be from 0 to 2^63 - 1, not {seed}.")
-    from engram.figures.report import write_sample
-    from engram.training.run import Run
+    from engram.recipes.pretrained import write_export
 
-    made, paths = write_sample(Run.open(run, step), count, seed)
-    print("\n".join([made.text, *map(str, paths)]))
-
-
-def look(run: Path, item: int = 0, step: int | None = None) -> None:
-    """Look inside the model of a run: a page of everything that it taps while one item passes through it.
-
-    Args:
-        run: run folder
-        item: which one of the test data, or which moment of a simulation
-        step: take the checkpoint of this step instead of the newest
-    """
-    from engram.figures.report import write_look
-    from engram.training.run import Run
-
-    print(write_look(Run.open(run, step), item))
+    print(write_export(run, to, out))
 
 
 def report(run: Path) -> None:
@@ -347,10 +409,11 @@ VERBS: dict[str, Callable[..., int | None]] = {
     "sample": sample,
     "look": look,
     "report": report,
+    "export": export,
     "data": data,
     "bench": bench,
 }
-OWN_WORDS = (run, data, bench)
+OWN_WORDS = (run, sample, look, data, bench)
 """verbs that read their words themselves, because what they take depends on the first of them"""
 
 
@@ -404,7 +467,7 @@ def parse_run(cls: Any, words: list[str]) -> tuple[Any, RunOptions]:
 
     arguments.__annotations__["recipe"] = cls
     arguments.__doc__ = f"{cls.title}: {cls.__doc__} Presets: {', '.join(cls.all_presets())}."
-    known = [*settings(default), *settings(DEFAULTS), "help"]
+    known = [name.rstrip("_") for name in (*settings(default), *settings(DEFAULTS), "help")]
     for word in words:
         name = word.partition("=")[0].removeprefix("--").replace("-", "_")
         if re.match(r"--[a-z]", word) and name not in known and name.removeprefix("no_") not in known:

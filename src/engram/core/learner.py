@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from engram.core.errors import EngramError, unknown
+from engram.core.muon import Muon
 
 Batch = Mapping[str, Any]
 Metrics = dict[str, Tensor]
@@ -54,8 +55,12 @@ class Descent:
     """how much of the last update is kept (momentum, muon)"""
     weight_decay: float = 0.01
     """pull of matrices and kernels towards zero; biases and gains are left alone"""
+    rest_lr: float = 0.0
+    """learning rate of AdamW beside muon, for embeddings, heads, gains and biases; 0 means lr"""
     schedule: Literal["constant", "cosine", "linear"] = "cosine"
     """how the learning rate falls after warming up"""
+    hold: float = 0.0
+    """part of all steps at the highest learning rate, before it falls"""
     warmup: float = 0.05
     """part of all steps in which the learning rate rises from zero"""
     clip: float = 0.0
@@ -67,9 +72,11 @@ class Descent:
         optimizer_class(self.optimizer)
         if not 0 <= self.warmup < 1:
             raise EngramError(f"warmup is a part of all steps, at least 0 and below 1, not {self.warmup}.")
+        if not 0 <= self.hold < 1 - self.warmup:
+            raise EngramError(f"hold and warmup are parts of all steps and must leave some to fall, not {self.hold}.")
         if self.accumulate < 1:
             raise EngramError(f"accumulate must be at least 1, not {self.accumulate}.")
-        for name in ("lr", "momentum", "weight_decay", "clip"):
+        for name in ("lr", "rest_lr", "momentum", "weight_decay", "clip"):
             if not getattr(self, name) >= 0:
                 raise EngramError(f"{name} must not be negative or NaN, and is {getattr(self, name)}.")
 
@@ -77,7 +84,8 @@ class Descent:
         """The learning rate after a part `done` of all steps, as a multiple of `lr`."""
         if done < self.warmup:
             return done / self.warmup
-        left = 1 - min(1.0, (done - self.warmup) / (1 - self.warmup))
+        falling = max(0.0, done - self.warmup - self.hold) / (1 - self.warmup - self.hold)
+        left = 1 - min(1.0, falling)
         return {"constant": 1.0, "linear": left, "cosine": 0.5 - 0.5 * math.cos(math.pi * left)}[self.schedule]
 
 
@@ -142,34 +150,50 @@ def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
     }
     for unfit in ("optimizer", "lbfgs", "sparseadam"):  # the base, one that needs a closure, one for sparse gradients
         known.pop(unfit, None)
-    known["momentum"] = torch.optim.SGD
+    known |= {"momentum": torch.optim.SGD, "muon": Muon}
     if name.lower() not in known:
         raise unknown("optimizer", name, known)
     return known[name.lower()]
 
 
 def optimizers(model: nn.Module, descent: Descent) -> Iterator[torch.optim.Optimizer]:
-    """One optimiser for all parameters; Muon takes the matrices and leaves the rest to AdamW."""
-    weights = [p for p in model.parameters() if p.requires_grad and p.ndim >= 2]
-    others = [p for p in model.parameters() if p.requires_grad and p.ndim < 2]
-    name, decay = descent.optimizer.lower(), descent.weight_decay
+    """One optimiser for all parameters; Muon takes the matrices inside and leaves the rest to AdamW."""
+    learning = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    weights = [p for p in learning.values() if p.ndim >= 2]
+    others = [p for p in learning.values() if p.ndim < 2]
+    name, lr, decay = descent.optimizer.lower(), descent.lr, descent.weight_decay
     if name == "muon":
-        matrices = [p for p in weights if p.ndim == 2]
+        outside = {id(p) for p in outer(model)}
+        matrices = [p for p in weights if p.ndim == 2 and id(p) not in outside]
         if matrices:
-            yield _optimizer("muon", descent, [(matrices, decay)])
-        name, weights = "adamw", [p for p in weights if p.ndim != 2]
+            yield _optimizer("muon", descent, lr, [(matrices, decay)])
+        name, lr = "adamw", descent.rest_lr or lr
+        weights, others, decay = [], [p for p in weights if p.ndim != 2 or id(p) in outside] + others, 0.0
     groups = [(weights, decay), (others, 0.0)] if decay else [(weights + others, 0.0)]
     if weights or others:
-        yield _optimizer(name, descent, groups)
+        yield _optimizer(name, descent, lr, groups)
 
 
-def _optimizer(name: str, descent: Descent, groups: list[tuple[list[nn.Parameter], float]]) -> torch.optim.Optimizer:
+def outer(model: nn.Module) -> Iterator[nn.Parameter]:
+    """What takes tokens in and gives answers out: tables of embeddings and positions, and heads."""
+    for name, module in model.named_modules():
+        last = name.rpartition(".")[2]
+        if isinstance(module, nn.Embedding) or last == "head":
+            yield from module.parameters()
+        yield from (p for key, p in module.named_parameters(recurse=False) if key == "position")
+
+
+def _optimizer(
+    name: str, descent: Descent, lr: float, groups: list[tuple[list[nn.Parameter], float]]
+) -> torch.optim.Optimizer:
     cls = optimizer_class(name)
     options: dict[str, Any] = {"momentum": descent.momentum} if name in ("momentum", "muon") else {}
     if cls in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
         options["fused"] = True  # one kernel for all parameters: three times the default's speed on a CPU
+    if descent.optimizer.lower() == "muon" and name == "adamw":
+        options["betas"] = (0.9, 0.95)  # as quick to forget as the momentum beside it
     parameters = [{"params": params, "weight_decay": decay} for params, decay in groups if params]
-    optimizer = cls(parameters, lr=descent.lr, **options)  # type: ignore[call-arg]
+    optimizer = cls(parameters, lr=lr, **options)  # type: ignore[call-arg]
     for group in optimizer.param_groups:
-        group["highest_lr"] = descent.lr
+        group["highest_lr"] = lr
     return optimizer

@@ -9,8 +9,9 @@ import dataclasses
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import (
     Annotated,
     Any,
@@ -54,6 +55,33 @@ class Sample:
     text: str
     image: Tensor | None = None
     """uint8, height × width × 4: red, green, blue and opacity"""
+    aloud: bool = False
+    """whether the text is the thing itself, to be read as soon as it is there"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """What `engram look` looks at, where a recipe knows nothing better."""
+
+    item: int = 0
+    """which one of the test data, or which moment of a simulation"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nothing:
+    """What `engram sample` may be asked beside how many, where a recipe knows nothing better."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a model is asked to make."""
+
+    count: int
+    generator: torch.Generator
+    ask: Any = None
+    """the recipe's own flags of `engram sample`"""
+    say: Callable[[str], None] = lambda text: None
+    """told of text as it is made, for those who want to read along"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +102,12 @@ class Recipe(ABC):
     """the metric that early stopping goes by, and whether it should be small («min») or large («max»)"""
     unit: ClassVar[str] = "images"
     """what a step gets through"""
+    Ask: ClassVar[type] = Nothing
+    """flags of `engram sample`"""
+    Subject: ClassVar[type] = Item
+    """flags of `engram look`"""
+    samples: ClassVar[int] = 16
+    """how many samples are made if nobody says how many"""
 
     preset: str = "small"
     """named set of defaults; flags given beside it win"""
@@ -123,6 +157,14 @@ class Recipe(ABC):
     def load(self) -> Any:
         """The data."""
 
+    def reload(self, folder: Path) -> Any:
+        """The data of a run that is opened again; what the recipe left in its folder is taken from there."""
+        return self.load()
+
+    def files(self, data: Any) -> Mapping[str, bytes]:
+        """What else belongs into the run folder, by name: a tokeniser, for instance."""
+        return {}
+
     @abstractmethod
     def learner(self, data: Any) -> Learner:
         """A fresh model and how it learns."""
@@ -143,8 +185,12 @@ class Recipe(ABC):
     def probe(self, model: nn.Module, data: Any, item: int) -> str:
         """Pass one item through the model, for whoever watches, and say in a line what it was."""
 
+    def look(self, model: nn.Module, data: Any, subject: Any) -> tuple[str, list[Any]] | None:
+        """A line that says what is looked at, and views of it; None where the taps themselves are the best view."""
+        return None
+
     @abstractmethod
-    def sample(self, learner: Learner, data: Any, count: int, generator: torch.Generator) -> Sample:
+    def sample(self, learner: Learner, data: Any, request: Request) -> Sample:
         """Let the model make or say something."""
 
 

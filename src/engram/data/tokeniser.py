@@ -108,7 +108,9 @@ class Tokeniser:
             known = set(self.inner.get_vocab())
             strange = sorted({c for text in texts for c in text if c not in known})[:10]
             if isinstance(self.inner.model, models.WordLevel) and strange:
-                raise EngramError(f"These characters are not in the vocabulary: {' '.join(map(repr, strange))}.") from None
+                raise EngramError(
+                    f"These characters are not in the vocabulary: {' '.join(map(repr, strange))}."
+                ) from None
             raise EngramError(f"The text cannot be tokenised: {error}.") from None
         return [one.ids for one in found]
 

@@ -2,13 +2,13 @@
 
 import io
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from engram.core.registry import Recipe, Sample, settings
+from engram.core.registry import Recipe, Request, Sample, settings
 from engram.core.seeding import aside, generator
 from engram.core.tap import watch
 from engram.figures import network, page
@@ -18,8 +18,8 @@ from engram.training.progress import clock
 from engram.training.run import Run
 
 
-def write_report(run: Run) -> Path:
-    """report.html in the run folder."""
+def write_report(run: Run, made: Sample | None = None) -> Path:
+    """report.html in the run folder, with what the model said where it is one that speaks."""
     recipe, about, metrics = run.recipe, run.folder.read_json("recipe.json"), run.folder.metrics()
     with aside(run.learner.model, recipe.seed):
         drawn = page.figures([*curves(metrics), *recipe.figures(run.learner, run.data)])
@@ -34,6 +34,7 @@ def write_report(run: Run) -> Path:
         page.cards(
             headline(metrics) | {"time": clock(run.seconds)} | ({"parameters": f"{learnt:,}"} if learnt else {})
         ),
+        page.code("What it says", made.text) if made and made.aloud else "",
         drawn,
         page.code("Do it again", f"{command(recipe)}\n\n{python(recipe)}"),
         page.side_by_side(
@@ -47,25 +48,40 @@ def write_report(run: Run) -> Path:
     return run.folder.write("report.html", content)
 
 
-def write_look(run: Run, item: int) -> Path:
-    """look.html in the run folder: every tap of the model while one item passes through it."""
-    with aside(run.learner.model, run.recipe.seed), watch(run.learner.model) as seen:
-        what = run.recipe.probe(run.learner.model, run.data, item)
-    content = page.page(f"{run.recipe.title}, inside", what, page.figures(network.inside(seen)))
-    return run.folder.write("look.html", content)
+def write_look(run: Run, subject: Any) -> Path:
+    """look.html in the run folder: the views that the recipe has, or every tap while one item passes through."""
+    model = run.learner.model
+    with aside(model, run.recipe.seed):
+        looked = run.recipe.look(model, run.data, subject)
+        if looked is None:
+            with watch(model) as seen:
+                what = run.recipe.probe(model, run.data, subject.item)
+            looked = what, list(network.inside(seen))
+    what, views = looked
+    return run.folder.write("look.html", page.page(f"{run.recipe.title}, inside", what, page.figures(views)))
 
 
-def write_sample(run: Run, count: int = 16, seed: int | None = None) -> tuple[Sample, list[Path]]:
-    """samples/STEP.npz and, if there is a picture, samples/STEP.png."""
+def write_sample(
+    run: Run,
+    count: int | None = None,
+    seed: int | None = None,
+    ask: Any = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> tuple[Sample, list[Path]]:
+    """samples/STEP.npz and, if there is a picture, samples/STEP.png; samples/STEP.txt for a recipe that writes."""
     seed = run.recipe.seed if seed is None else seed
+    count = run.recipe.samples if count is None else count
     with aside(run.learner.model, seed):
-        made = run.recipe.sample(run.learner, run.data, count, generator(seed, "sample"))
+        request = Request(count, generator(seed, "sample"), run.recipe.Ask() if ask is None else ask, say)
+        made = run.recipe.sample(run.learner, run.data, request)
     name = f"samples/{run.step:09d}-{seed}"
     file = io.BytesIO()
     np.savez_compressed(file, **{key: value.numpy() for key, value in made.arrays.items()})  # type: ignore[arg-type]
     paths = [run.folder.write(f"{name}.npz", file.getvalue())]
     if made.image is not None:
         paths.append(run.folder.write(f"{name}.png", png(made.image, scale=3)))
+    if made.aloud:
+        paths.append(run.folder.write(f"{name}.txt", made.text.encode()))
     return made, paths
 
 
@@ -90,7 +106,7 @@ def command(recipe: Recipe) -> str:
     """The command line that does the same."""
     words = ["engram", "run", recipe.name]
     for name, value in differences(recipe):
-        flag = name.replace("_", "-")
+        flag = name.rstrip("_").replace("_", "-")
         if isinstance(value, bool):
             words.append(f"--{flag}" if value else f"--no-{flag}")
         else:

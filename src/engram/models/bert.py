@@ -76,7 +76,7 @@ class BERT(nn.Module):
         for module in self.modules():
             if isinstance(module, (nn.Linear, nn.Embedding)):
                 nn.init.normal_(module.weight, std=0.02)
-            if isinstance(module, nn.Linear):
+            if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
 
     def encode(self, x_BT: Tensor, valid_BT: Tensor | None = None, type_BT: Tensor | None = None) -> Tensor:
@@ -147,5 +147,3 @@ class Masking:
         shown_BT = torch.where(guess_BT & (lot_BT < MASKED), self.mask, x_BT)
         shown_BT = torch.where(guess_BT & (lot_BT >= 1 - RANDOM), other_BT, shown_BT)  # (5)
         return shown_BT, torch.where(guess_BT, x_BT, IGNORED)
-
-

@@ -61,7 +61,7 @@ class TextEncoder(nn.Module):
         for block in self.blocks:
             h_BTE = block(h_BTE)
         end_B = (x_BT == self.end).int().argmax(1)  # the first one; what follows is padding, which nobody before sees
-        return self.project(self.norm(h_BTE[torch.arange(len(x_BT)), end_B]))  # (2)
+        return self.project(self.norm(h_BTE[torch.arange(x_BT.shape[0]), end_B]))  # (2)
 
 
 class CLIP(nn.Module):

@@ -7,13 +7,13 @@ Radford et al. 2018, 2019).   B batch, T tokens, E width, V vocabulary
     loss = -sum_t log p(x_{t+1} | x_{<=t})                                                                        (4)
 
 The defaults are what learns quickest on a CPU: rotary positions, plain norms, normed queries and keys, ReLU², output
-projections that begin at zero. `GPT2` is the classic with learned positions, biases, GELU and gains.
+projections that begin at zero. `gpt2` gives the classic: learned positions, biases, GELU, gains, a tied head.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -22,7 +22,9 @@ from engram.core.registry import FromData
 from engram.core.tap import tap
 from engram.layers.attention import KeyValues
 from engram.layers.block import Block, BlockConfig, Function, norm
+from engram.layers.decoding import Beam, Choice
 from engram.layers.position import Rotary, sinusoidal
+from engram.models import writing
 
 
 class GPT(nn.Module):
@@ -85,19 +87,19 @@ class GPT(nn.Module):
         self,
         x_BT: Tensor,
         *,
-        cache: "list[KeyValues] | None" = None,
+        cache: list[KeyValues] | None = None,
         mask: Tensor | None = None,
         place_BT: Tensor | None = None,
-        last: bool = False,
+        last: int = 0,
     ) -> Tensor:
-        """Logits of the next token after each, B × T × V, or after the last only.
+        """Logits of the next token after each, B × T × V, or after the `last` ones only.
 
         With a cache, x goes on where the cache ends. `mask` and `place` are for rows that begin with padding.
         """
         h_BTE = self.embed(x_BT, cache[0].length if cache else 0, place_BT)  # (1)
         for i, block in enumerate(self.blocks):
             h_BTE = block(h_BTE, mask=mask, place_BT=place_BT, cache=cache[i] if cache else None)  # (2)
-        return self.logits(h_BTE[:, -1:] if last else h_BTE)
+        return self.logits(h_BTE[:, -last:] if last else h_BTE)
 
     def embed(self, x_BT: Tensor, start: int = 0, place_BT: Tensor | None = None) -> Tensor:
         h_BTE = self.embedding(x_BT)
@@ -117,3 +119,31 @@ class GPT(nn.Module):
     def loss(self, x_BT: Tensor, y_BT: Tensor) -> Tensor:
         logits_BTV = self(x_BT)
         return F.cross_entropy(logits_BTV.flatten(0, 1), y_BT.flatten())  # (4)
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        most: int = 100,
+        choice: Choice = Choice(),  # noqa: B008 (frozen)
+        **options: Any,
+    ) -> list[list[int]]:
+        """What follows each prompt, up to its end or `most` tokens; `options` are those of `writing.together`."""
+        end = options.get("end")
+        rows: list[list[int]] = [[] for _ in prompts]
+        for new in writing.together(self, prompts, most, choice, **options):
+            for row, token in zip(rows, new, strict=True):
+                row.append(token)
+        return [row[: row.index(end)] if end in row else row for row in rows]
+
+    def beams(self, prompt: Sequence[int], most: int = 100, count: int = 4, **options: Any) -> list[Beam]:
+        """The most probable continuations that beam search finds, best first."""
+        return writing.beams(self, prompt, most, count, **options)
+
+
+def gpt2(**changes: Any) -> GPT.Config:
+    """The configuration of GPT-2, by default the small one."""
+    classic: dict[str, Any] = {
+        "vocabulary": 50257, "context": 1024, "width": 768, "layers": 12, "heads": 12, "position": "learned",
+        "norm": "layer", "function": "gelu_tanh", "bias": True, "qk_norm": False, "tied": True,
+    }  # fmt: skip
+    return GPT.Config(**(classic | changes))

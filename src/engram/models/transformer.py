@@ -95,9 +95,7 @@ class Transformer(nn.Module):
         h_BTE = tap("target", self.embed(y_BT, cache[0][0].length if cache else 0))
         for i, block in enumerate(self.decoder):
             own, other = cache[i] if cache else (None, None)
-            h_BTE = block(
-                h_BTE, cache=own, memory_BSE=z_BSE, memory_mask=valid_B11S, memory_cache=other
-            )  # (2)
+            h_BTE = block(h_BTE, cache=own, memory_BSE=z_BSE, memory_mask=valid_B11S, memory_cache=other)  # (2)
         return tap("logits", F.linear(self.decoder_norm(h_BTE), self.embedding.weight, self.head_bias))  # (3)
 
     def forward(self, x_BS: Tensor, y_BT: Tensor) -> Tensor:

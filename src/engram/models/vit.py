@@ -31,7 +31,7 @@ class Patches(nn.Module):
 
     def forward(self, x_BCHW: Tensor) -> Tensor:
         z_BME = self.project(x_BCHW).flatten(2).transpose(1, 2)  # (1)
-        return torch.cat([self.first.expand(len(z_BME), 1, -1), z_BME], 1) + self.position  # (2)
+        return torch.cat([self.first.expand(z_BME.shape[0], 1, -1), z_BME], 1) + self.position  # (2)
 
 
 class ViT(nn.Module):

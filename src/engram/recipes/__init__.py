@@ -2,6 +2,7 @@
 
 run = engram.run("cnn", data="fashion", steps=500)       # trains, and returns the run
 model = engram.load("runs/cnn-1")                        # the model of a run folder, ready to use
+model = engram.load("gpt2")                              # or of a Hugging Face checkpoint
 """
 
 from pathlib import Path
@@ -10,8 +11,11 @@ from typing import Any
 from torch import nn
 
 from engram.core.errors import EngramError
-from engram.core.registry import find, from_json
+from engram.core.registry import Sample, find, from_json
+from engram.data.tokeniser import Tokeniser
 from engram.figures.report import write_report, write_sample
+from engram.interop import huggingface
+from engram.layers.lora import adapt, merge, rank_of
 from engram.training.folder import RunFolder
 from engram.training.loop import train
 from engram.training.progress import Progress
@@ -21,27 +25,48 @@ from engram.training.run import Run, fill, recipe_class
 def run(name: str, *, out: str | Path | None = None, preset: str = "small", quiet: bool = False, **changes: Any) -> Run:
     """Train the recipe `name` with some of its fields changed, and leave everything in the folder `out`."""
     running = Run.start(find(name).from_preset(preset, **changes), Path(out) if out else None)
-    return carry_on(running, Progress(quiet))
-
-
-def carry_on(running: Run, progress: Progress) -> Run:
-    """Train to the end, then write samples and report."""
-    try:
-        train(running, progress)
-        write_sample(running)
-        write_report(running)
-    finally:
-        running.folder.release()
+    carry_on(running, Progress(quiet))
     return running
 
 
-def load(path: str | Path) -> nn.Module:
-    """The model of a run folder, in evaluation mode; it needs neither the data nor the checkpoints."""
-    folder = RunFolder.open(Path(path))
+def carry_on(running: Run, progress: Progress) -> Sample:
+    """Train to the end, then write samples and report; returns what was made."""
+    try:
+        train(running, progress)
+        made, _ = write_sample(running)
+        write_report(running, made)
+    finally:
+        running.folder.release()
+    return made
+
+
+def load(source: str | Path) -> nn.Module:
+    """The model of a run folder, or of a Hugging Face checkpoint (a folder, or a name on the hub), ready to use.
+
+    It needs neither the data nor the checkpoints of the run. A model of texts has its `tokeniser`.
+    """
+    path = Path(source)
+    if (path / "recipe.json").exists() or (path.exists() and not huggingface.holds_checkpoint(path)):
+        return of_run(RunFolder.open(path))
+    found = huggingface.read(source)
+    return with_tokeniser(found.model, found.tokeniser).eval()
+
+
+def of_run(folder: RunFolder) -> nn.Module:
     config = folder.read_json("config.json")
     cls = recipe_class(folder).Model
     if config.pop("architecture", None) != cls.__name__:
         raise EngramError(f"{folder.path / 'config.json'} does not describe a {cls.__name__}.")
     model = cls(from_json(cls.Config(), config))  # type: ignore[attr-defined]
-    fill(model, folder.weights(), folder.path)
-    return model.eval()
+    weights = folder.weights()
+    if rank := rank_of(weights):
+        adapt(model, rank)
+    fill(model, weights, folder.path)
+    merge(model)
+    tokeniser = folder.path / "tokenizer.json"
+    return with_tokeniser(model, Tokeniser.load(tokeniser) if tokeniser.exists() else None).eval()
+
+
+def with_tokeniser(model: nn.Module, tokeniser: Tokeniser | None) -> nn.Module:
+    model.tokeniser = tokeniser  # type: ignore[assignment]
+    return model

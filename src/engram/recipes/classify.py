@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from engram import data as datasets
 from engram.core.errors import EngramError
 from engram.core.learner import Batch, Descent, Gradient, Learner, Metrics, cut
-from engram.core.registry import Recipe, Sample, recipe
+from engram.core.registry import Recipe, Request, Sample, recipe
 from engram.core.seeding import generator
 from engram.data.augment import Augment
 from engram.data.batches import Batches
@@ -126,9 +126,9 @@ class Classifier(Recipe):
         truth = data.classes[int(data.test["label"][item])]
         return f"test picture {item}, «{truth}», taken for «{data.classes[int(p_K.argmax())]}» ({p_K.max():.1%})"
 
-    def sample(self, learner: Learner, data: Data, count: int, generator: torch.Generator) -> Sample:
+    def sample(self, learner: Learner, data: Data, request: Request) -> Sample:
         """Pictures of the test split and what the model takes them for."""
-        index = torch.randint(len(data.test), (count,), generator=generator)
+        index = torch.randint(len(data.test), (request.count,), generator=request.generator)
         chosen = data.test.take(index)
         p_NK = predict(learner.model, chosen)[0].softmax(1)
         lines = [

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from engram.core.errors import EngramError
 from engram.core.learner import Learner
-from engram.core.registry import Recipe, Sample, recipe
+from engram.core.registry import Recipe, Request, Sample, recipe
 from engram.core.seeding import generator
 from engram.data.series import read_series
 from engram.figures.figure import Figure
@@ -105,14 +105,14 @@ class HodgkinHuxleyRecipe(Recipe):
         model(data[item : item + length])
         return f"the first 50 ms of the current from {item * self.model.step_ms:g} ms on, beginning at rest"
 
-    def sample(self, learner: Learner, data: Tensor, count: int, generator: torch.Generator) -> Sample:
-        """The same neuron under the same current with other noise, `count` times: how alike are the answers?"""
+    def sample(self, learner: Learner, data: Tensor, request: Request) -> Sample:
+        """The same neuron under the same current with other noise, as often as asked: how alike are the answers?"""
         model = HodgkinHuxley(self.model)
         own = None if self.data == "stimulus" else Stretches(data, self.steps * self.stretch)
         noise = replace(self.current, stimulus="noise", amplitude=0.0)
         lines, recordings, currents = [], [], []
-        for i in range(count):
-            J_TN = self.sampled(noise if own else self.current, generator)
+        for i in range(request.count):
+            J_TN = self.sampled(noise if own else self.current, request.generator)
             if own:
                 own.position = 0
                 J_TN = J_TN + next(own)["current"]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from engram import data as datasets
 from engram.core.errors import EngramError
 from engram.core.learner import Learner
-from engram.core.registry import Recipe, Sample, recipe
+from engram.core.registry import Recipe, Request, Sample, recipe
 from engram.core.seeding import generator
 from engram.data.batches import Batches
 from engram.data.dataset import Data, Split
@@ -105,9 +105,10 @@ class RBMRecipe(Recipe):
         model(binary(data.test["image"][item : item + 1]))
         return f"test picture {item}"
 
-    def sample(self, learner: Learner, data: Data, count: int, generator: torch.Generator) -> Sample:
-        dreams = machine(learner).sample(count, DREAM_ROUNDS, generator).view(-1, *data.train["image"].shape[1:])
-        text = f"{count} pictures, each after {DREAM_ROUNDS} rounds of Gibbs sampling from noise"
+    def sample(self, learner: Learner, data: Data, request: Request) -> Sample:
+        dreams = machine(learner).sample(request.count, DREAM_ROUNDS, request.generator)
+        dreams = dreams.view(-1, *data.train["image"].shape[1:])
+        text = f"{request.count} pictures, each after {DREAM_ROUNDS} rounds of Gibbs sampling from noise"
         return Sample({"image": dreams}, text, pictures.grid(dreams))
 
 

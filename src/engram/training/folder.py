@@ -318,7 +318,13 @@ def unsealed(path: Path) -> dict[str, Any]:
 
 
 def serialise(tensors: Mapping[str, Tensor]) -> bytes:
-    return safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    """The content of a safetensors file. Tensors that share memory (a tied head) are written each for itself."""
+    plain, seen = {}, set[int]()
+    for name, tensor in tensors.items():
+        own = tensor.detach().cpu().contiguous()
+        plain[name] = own.clone() if own.data_ptr() in seen else own
+        seen.add(own.data_ptr())
+    return safetensors.torch.save(plain)
 
 
 def pack(value: Any, tensors: dict[str, Tensor], path: str = "") -> Any:

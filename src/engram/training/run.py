@@ -31,7 +31,7 @@ class Run:
     def __init__(self, recipe: Recipe, folder: RunFolder) -> None:
         self.recipe, self.folder = recipe, folder
         torch.manual_seed(recipe.seed)
-        self.data = recipe.load()
+        self.data = recipe.reload(folder.path) if folder.holds_run() else recipe.load()
         self.learner = recipe.learner(self.data)
         self.batches = recipe.batches(self.data)
         self.step = 0
@@ -50,10 +50,12 @@ class Run:
         if path:
             RunFolder(path).must_be_vacant()
         recipe = change(recipe, data=absolute(recipe.data))
-        run = cls(recipe, RunFolder(path or Path()))
+        run = cls(recipe, RunFolder(path or Path("runs")))
         run.folder = RunFolder.create(path or next_folder(recipe.name))
         config = dataclasses.asdict(run.learner.model.config)  # type: ignore[call-overload]
         run.folder.write_json("config.json", {"architecture": type(run.learner.model).__name__, **config})
+        for name, content in recipe.files(run.data).items():
+            run.folder.write(name, content)
         run.save()
         began = time.strftime("%Y-%m-%dT%H:%M:%S%z")
         about = {"recipe": recipe.name, "fields": dataclasses.asdict(recipe), "machine": machine(), "began": began}

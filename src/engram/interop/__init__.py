@@ -1,0 +1,1 @@
+"""To and from other libraries: Hugging Face checkpoints, SentencePiece vocabularies, ONNX."""

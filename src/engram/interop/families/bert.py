@@ -1,0 +1,62 @@
+"""BERT, with a pooled vector, a head for masked words, both or neither."""
+
+from engram.interop.families.family import Family, Place, Settings, Weights, block
+from engram.models.bert import BERT
+
+HEAD = "cls.predictions."
+TENSORS: dict[str, str | Place] = {
+    "embedding.weight": "bert.embeddings.word_embeddings.weight",
+    "position.weight": "bert.embeddings.position_embeddings.weight",
+    "sentence.weight": "bert.embeddings.token_type_embeddings.weight",
+    "norm": "bert.embeddings.LayerNorm",
+    **block("bert.encoder.layer.*.", {
+        "attention.q": "attention.self.query",
+        "attention.k": "attention.self.key",
+        "attention.v": "attention.self.value",
+        "attention.o": "attention.output.dense",
+        "attention_norm": "attention.output.LayerNorm",
+        "ff.up": "intermediate.dense",
+        "ff.down": "output.dense",
+        "ff_norm": "output.LayerNorm",
+    }),
+    "pool": "bert.pooler.dense",
+    "transform": f"{HEAD}transform.dense",
+    "transform_norm": f"{HEAD}transform.LayerNorm",
+    "head.weight": f"{HEAD}decoder.weight",
+    "head.bias": f"{HEAD}bias",
+}  # fmt: skip
+
+
+def fields(settings: Settings, weights: Weights) -> Settings:
+    """Which of its heads a checkpoint has, only its tensors tell."""
+    return {"pooled": "bert.pooler.dense.weight" in weights, "masked": f"{HEAD}bias" in weights}
+
+
+BERT_FAMILY = Family(
+    name="bert",
+    model=BERT,
+    architecture=lambda config: "BertForMaskedLM" if config.masked else "BertModel",
+    prefix="bert.",
+    inputs=("input_ids", "token_type_ids", "attention_mask"),
+    tensors=TENSORS,
+    ties={f"{HEAD}decoder.weight": "bert.embeddings.word_embeddings.weight", f"{HEAD}decoder.bias": f"{HEAD}bias"},
+    renamed={".gamma": ".weight", ".beta": ".bias"},
+    ignored=(r"^(bert\.)?(cls\.seq_relationship|classifier|qa_outputs)\.",),
+    settings=(
+        ("vocab_size", "vocabulary", 30522),
+        ("max_position_embeddings", "context", 512),
+        ("type_vocab_size", "types", 2),
+        ("hidden_size", "width", 768),
+        ("num_hidden_layers", "layers", 12),
+        ("num_attention_heads", "heads", 12),
+        ("intermediate_size", "inside", 3072),
+        ("hidden_act", "function", "gelu"),
+        ("hidden_dropout_prob", "dropout", 0.1),
+        ("layer_norm_eps", "eps", 1e-12),
+    ),
+    must_be={"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"},
+    needs={"pre": (False,), "qk_norm": (False,), "kv_heads": (0,)},
+    fields=fields,
+    about=lambda config: {"attention_probs_dropout_prob": 0.0, "tie_word_embeddings": True, "pad_token_id": None},
+    refuse=lambda config: [] if config.types else ["types must be at least 1, not 0"],
+)

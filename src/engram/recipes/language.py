@@ -1,0 +1,109 @@
+"""What recipes that learn from text have in common: a tokeniser, a corpus, a beginning from a checkpoint, LoRA."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import tyro
+from torch import nn
+
+from engram.core.errors import EngramError
+from engram.core.registry import Recipe, from_json
+from engram.data import corpus
+from engram.data.corpus import By, Corpus
+from engram.data.tokeniser import Kind, Tokeniser
+from engram.layers.lora import adapt
+from engram.training.folder import read_json
+
+TOKENISER = "tokenizer.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pretrained(Recipe):
+    """A recipe whose model may begin as a checkpoint."""
+
+    kind: ClassVar[str] = "transformers"
+
+    from_: Annotated[str, tyro.conf.arg(name="from")] = ""
+    """begin from this checkpoint (a run folder, or a Hugging Face folder or hub id) instead of from nothing"""
+    lora: int = 0
+    """rank of low-rank adaptation: the checkpoint stays, small matrices beside its own learn; 0 lets all learn"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.lora < 0:
+            raise EngramError(f"lora must not be negative, and is {self.lora}.")
+        if self.lora and not self.from_:
+            raise EngramError("lora adapts a checkpoint: name one with --from.")
+
+    def begun(self, folder: Path | None, config: Any) -> nn.Module:
+        """The model: as a run that is opened again has it, as a checkpoint has it, or fresh with `config`."""
+        if folder is not None:
+            model = self.Model(from_json(self.Model.Config(), architecture(folder)))  # type: ignore[attr-defined]
+        elif self.from_:
+            model = checkpoint(self.from_, self.Model)[0]
+        else:
+            model = self.Model(config)
+        if self.lora:
+            adapt(model, self.lora)
+        return model
+
+
+def architecture(folder: Path) -> dict[str, Any]:
+    config = dict(read_json(folder / "config.json"))
+    config.pop("architecture", None)
+    return config
+
+
+def checkpoint(source: str, expected: type[nn.Module]) -> tuple[nn.Module, Tokeniser | None]:
+    """Model and tokeniser of a run folder or a Hugging Face checkpoint; the model must be of the expected kind."""
+    from engram.recipes import load
+
+    model = load(source)
+    if not isinstance(model, expected):
+        raise EngramError(f"{source} holds a {type(model).__name__}, and a {expected.__name__} is needed.")
+    return model, model.tokeniser  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Language(Pretrained):
+    """A recipe that learns from one text."""
+
+    by: ClassVar[By] = "stretches"
+    """how the text is cut into pieces"""
+    specials: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """special tokens of each kind of tokeniser"""
+    template: ClassVar[str] = ""
+    """how special tokens surround a text"""
+    unit: ClassVar[str] = "tokens"
+    samples: ClassVar[int] = 1
+
+    data: str = "shakespeare"
+    """data set of texts (`engram data list`), or a path: .txt file or folder of them, of any size"""
+    tokeniser: Kind = "characters"
+    """what a token is: characters, bytes, bpe, wordpiece or words; a checkpoint brings its own"""
+    tokens: int = 2000
+    """tokens that bpe, wordpiece and words learn"""
+
+    def load(self) -> Corpus:
+        text = corpus.read(self.data, self.by)
+        return corpus.tokenised(text, self.made(text))
+
+    def made(self, text: corpus.Text) -> Tokeniser:
+        """The checkpoint's tokeniser, or one trained on the text."""
+        if self.from_:
+            found = checkpoint(self.from_, self.Model)[1]
+            if found is None:
+                raise EngramError(f"{self.from_} has no tokeniser, and without it its tokens mean nothing.")
+            return found
+        pieces = (piece for split in text.splits.values() for piece in split())
+        specials = self.specials.get(self.tokeniser, ())
+        return Tokeniser.train(self.tokeniser, pieces, size=self.tokens, specials=specials, template=self.template)
+
+    def reload(self, folder: Path) -> Corpus:
+        found = corpus.tokenised(corpus.read(self.data, self.by), Tokeniser.load(folder / TOKENISER))
+        return Corpus(found.info, found.tokeniser, found.splits, folder)
+
+    def files(self, data: Corpus) -> Mapping[str, bytes]:
+        return {TOKENISER: data.tokeniser.to_bytes()}
