@@ -67,11 +67,32 @@ def test_bench_takes_turns_and_compares_with_the_first(engram, tmp_path, monkeyp
     assert "sleep" in engram("bench").out
 
 
+def test_bench_takes_a_score_as_it_is_and_as_many_rounds_as_the_benchmark_says(engram, tmp_path, monkeypatch):
+    (tmp_path / "marks.py").write_text(
+        textwrap.dedent("""
+        from engram.bench import Score
+        WORK, UNIT, ROUNDS, turns = "to be marked", "BLEU", 2, []
+        def pupil(first):
+            def ready():
+                turns.append(first)
+                return lambda: Score(first + len(turns))
+            return ready
+        def contestants():
+            return {"weak": pupil(1.0), "strong": pupil(6.0)}
+        """)
+    )
+    monkeypatch.setattr(bench, "folder", lambda: tmp_path)
+    rates = [c["rate"] for c in json.loads(engram("bench", "marks", "--json").out)["contestants"]]
+    assert rates == [4.0, 10.0]  # the second of two rounds
+    rates = [c["rate"] for c in json.loads(engram("bench", "marks", "--rounds", 1, "--json").out)["contestants"]]
+    assert rates == [2.0, 8.0]
+
+
 def test_every_benchmark_says_what_its_work_is():
     for name in bench.names():
         module = bench.load(name)
         assert module.WORK
-        assert module.UNIT.endswith("/s")
+        assert module.UNIT.endswith(("/s", "/h")) or module.UNIT == "BLEU"
 
 
 def test_output_that_nobody_reads_to_the_end_is_no_error():

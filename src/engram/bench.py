@@ -7,12 +7,15 @@ A benchmark is a file of the folder benchmarks/ that says what the work is and w
     def contestants() -> dict[str, Contestant]: ...
 
 A contestant makes itself ready, which is not timed, and returns its work, which is: a function that does one round and
-returns how much it has done. The first contestant is the one that the others are compared with.
+returns how much it has done, or a Score where that is not what counts. The first contestant is the one that the others
+are compared with. A file whose rounds take long says how many there are: ROUNDS = 1.
 """
 
 import importlib.util
+import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,7 +25,18 @@ from engram.core.errors import EngramError, unknown
 SETTLE_SECONDS = 0.3
 """before each turn: threads of the contestant before go on spinning for a while, and would take a core"""
 
-Contestant = Callable[[], Callable[[], float]]
+ROUNDS = 5
+"""turns of each contestant, where neither the user nor the benchmark says otherwise"""
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a contestant says of itself in the benchmark's unit: it keeps its own clock, or is not after speed."""
+
+    value: float
+
+
+Contestant = Callable[[], Callable[[], float | Score]]
 
 
 def folder() -> Path:
@@ -50,11 +64,13 @@ def load(name: str) -> ModuleType:
     return module
 
 
-def measure(name: str, rounds: int) -> dict[str, Any]:
-    """Work, unit, and for every contestant its best rate and its ratio to the first."""
+def measure(name: str, rounds: int | None = None) -> dict[str, Any]:
+    """Work, unit, and for every contestant its best rate, or score, and its ratio to the first."""
+    module = load(name)
+    if rounds is None:
+        rounds = getattr(module, "ROUNDS", ROUNDS)
     if rounds < 1:
         raise EngramError(f"rounds must be at least 1, not {rounds}.")
-    module = load(name)
     try:
         contestants = module.contestants()
     except ImportError as error:
@@ -64,9 +80,14 @@ def measure(name: str, rounds: int) -> dict[str, Any]:
         for who, ready in contestants.items():
             work = ready()
             time.sleep(SETTLE_SECONDS)
-            began = time.perf_counter()
-            done = work()
-            best[who] = max(best[who], done / (time.perf_counter() - began))
-    reference = next(iter(best.values()))
-    table = [{"name": who, "rate": rate, "ratio": rate / reference} for who, rate in best.items()]
+            best[who] = max(best[who], rate(work))
+    reference = next(iter(best.values())) or math.nan
+    table = [{"name": who, "rate": value, "ratio": value / reference} for who, value in best.items()]
     return {"benchmark": name, "work": module.WORK, "unit": module.UNIT, "contestants": table}
+
+
+def rate(work: Callable[[], float | Score]) -> float:
+    """What is done in a second, or the score."""
+    began = time.perf_counter()
+    done = work()
+    return done.value if isinstance(done, Score) else done / (time.perf_counter() - began)

@@ -369,13 +369,13 @@ def bench(words: list[str]) -> int:
     """Measure engram beside its peers: engram bench, engram bench NAME."""
     names = list(itertools.takewhile(lambda word: not word.startswith("-"), words))
 
-    def measure(rounds: int = 5, json: bool = False) -> None:
+    def measure(rounds: int | None = None, json: bool = False) -> None:
         """Measure engram beside its peers: contestants take turns on the same work, the best of their rounds counts.
 
         Without a name, the benchmarks are listed.
 
         Args:
-            rounds: how often each contestant has its turn
+            rounds: how often each contestant has its turn; if not given, as often as the benchmark says, or 5 times
             json: print JSON instead of a table
         """
         from engram import bench as benchmarks

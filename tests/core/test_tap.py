@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from engram.core.tap import tap, watch
+from engram.core.tap import tap, watch, watched, watching
 
 
 class Inner(nn.Module):
@@ -105,3 +105,57 @@ def test_works_through_compile(model):
 
 def test_compiles_to_one_graph_when_nobody_watches(model):
     assert torch._dynamo.explain(model)(X).graph_break_count == 0
+
+
+class Costly(nn.Module):
+    """Makes something only for those who look."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+        self.made = []
+
+    def forward(self, x):
+        self.made.append(watched("weights"))
+        return self.inner(x)
+
+
+def test_watched_only_where_a_pattern_matches_the_full_name():
+    model = nn.ModuleList([Costly(), Costly()])
+    with watch(model, "0.weights"):
+        for part in model:
+            part(X)
+    assert [part.made for part in model] == [[True], [False]]
+
+
+def test_watched_by_whoever_would_replace():
+    model = Costly()
+    with watch(model, replace={"weights": torch.zeros_like}):
+        model(X)
+    assert model.made == [True]
+
+
+def test_not_watched_by_those_who_look_elsewhere_or_no_longer():
+    model = Costly()
+    with watch(model, "inner.*"):
+        model(X)
+    with watch(model):
+        pass
+    model(X)
+    assert model.made == [False, False]
+
+
+def test_watching_while_anybody_does():
+    model = Costly()
+    before = watching()
+    with watch(model, "nothing"):
+        with watch(model):
+            pass
+        during = watching()
+    assert (before, during, watching()) == (False, True, False)
+
+
+def test_watching_ends_with_an_error():
+    with pytest.raises(RuntimeError), watch(Costly()) as seen:
+        seen.model(torch.ones(2, 7))
+    assert not watching()

@@ -53,7 +53,7 @@ class Muon(torch.optim.Optimizer):
         for weight in weights:
             if "momentum" not in self.state[weight]:
                 self.state[weight]["momentum"] = torch.zeros_like(weight)
-        gradients = [weight.grad for weight in weights]
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
         momenta = [self.state[weight]["momentum"] for weight in weights]
         torch._foreach_mul_(momenta, beta)
         torch._foreach_add_(momenta, gradients)  # (1)

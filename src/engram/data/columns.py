@@ -1,4 +1,4 @@
-"""Columns too large or too ragged for a plain tensor: strings of any length, and black-and-white pictures in bits.
+"""Columns too large or too ragged for a plain tensor: strings of any length, pictures in bits or of another size.
 
 Both hold their items packed in a few tensors, as they lie in the cache file, and unpack an item when it is asked for.
 A tensor of indices gives a view that shares the bytes: to shuffle or split millions of lines copies none of them.
@@ -12,6 +12,7 @@ from typing import overload
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 
 class Strings(Sequence[str]):
@@ -111,3 +112,31 @@ class Bitmaps:
     def view(self, rows: Tensor) -> Bitmaps:
         """The pictures at `rows` as a column of their own, still packed."""
         return Bitmaps(self.bits, self.height, self.width, self.rows[rows])
+
+
+class Resized:
+    """Pictures brought to another size and number of channels when they are asked for, as a checkpoint wants them."""
+
+    dtype = torch.uint8
+
+    def __init__(self, image: Tensor | Bitmaps, shape: tuple[int, ...]) -> None:
+        self.image, self.shape = image, torch.Size((len(image), *shape))
+
+    def __len__(self) -> int:
+        return len(self.image)
+
+    def __getitem__(self, index: int | slice | Tensor) -> Tensor:
+        """uint8 N × C × H × W, or C × H × W for one."""
+        if isinstance(index, int):
+            return self[index : index + 1][0]
+        size = list(self.shape[2:])
+        pixels = functional.interpolate(
+            self.image[index].float(), size, mode="bilinear", antialias=True, align_corners=False
+        )
+        pixels = pixels.round().clamp(0, 255).to(torch.uint8)
+        if pixels.shape[1] == self.shape[1]:
+            return pixels
+        return pixels.expand(-1, self.shape[1], -1, -1) if pixels.shape[1] == 1 else pixels[:, : self.shape[1]]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self)))

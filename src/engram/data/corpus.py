@@ -146,7 +146,7 @@ def _own(path: Path, by: By) -> Text:
 
 
 def _cut(file: Path) -> int:
-    """The byte after the first line that ends past 90 % of a file; without lines, a byte at which a character begins."""
+    """The byte after the first line that ends past 90 % of a file; without lines, one at which a character begins."""
     with file.open("rb") as stream:
         stream.seek(file.stat().st_size * 9 // 10)
         place = stream.tell()

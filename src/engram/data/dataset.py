@@ -7,6 +7,7 @@ columns are the same wherever the thing is the same: `image` (uint8, N × C × H
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -83,6 +84,8 @@ class Data:
     info: Info
     splits: Mapping[str, Split] = field(repr=False)
     classes: tuple[str, ...] = ()
+    folder: Path | None = None
+    """the run that it was loaded for again, if it was"""
 
     def __getitem__(self, split: str) -> Split:
         if split not in self.splits:

@@ -10,7 +10,8 @@ from engram.data.checks import check_splits, describe
 from engram.data.columns import Strings
 from engram.data.dataset import Data, Info, Parts, Split
 from engram.data.division import cut, divided
-from engram.data.pictures import SUFFIXES, read_pictures
+from engram.data.pairs import read_pairs
+from engram.data.pictures import CAPTIONS, SUFFIXES, read_captions, read_pictures
 from engram.data.tables import read_csv, read_npy, read_npz
 
 TEXT_LIMIT = 2 << 30
@@ -35,6 +36,8 @@ def load_own(path: Path, **options: Any) -> Data:
 
 def _reader(path: Path) -> tuple[str, Callable[..., Parts]]:
     if path.is_dir():
+        if (path / CAPTIONS).exists():
+            return "captions", read_captions
         pictures = any(file.suffix.lower() in SUFFIXES for file in path.rglob("*"))
         return ("text", read_text) if any(path.glob("*.txt")) and not pictures else ("images", read_pictures)
     if path.suffix.lower() not in READERS:
@@ -98,4 +101,5 @@ READERS: dict[str, tuple[str, Callable[..., Parts]]] = {
     ".npz": ("table", read_npz),
     ".npy": ("table", read_npy),
     ".txt": ("text", read_text),
+    ".tsv": ("pairs", read_pairs),
 }

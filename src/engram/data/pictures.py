@@ -15,9 +15,12 @@ from PIL import Image
 from torch import Tensor
 
 from engram.core.errors import EngramError
+from engram.data.columns import Strings
 from engram.data.dataset import Parts, Split
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
+CAPTIONS = "captions.tsv"
+"""in a folder of captioned pictures: a line for each with its file, a tab and its caption"""
 SPLITS = {"train": "train", "valid": "valid", "val": "valid", "test": "test"}
 LARGEST = 50_000_000
 """pixels of one picture: beyond that a file is a mistake, or made to fill the memory"""
@@ -39,6 +42,22 @@ def read_pictures(path: Path, *, size: int | tuple[int, int] | None = None, gray
     classes = sorted({name for pairs in files.values() for _, name in pairs if name is not None})
     splits = {split: _split(pairs, (height, width), mode, classes) for split, pairs in files.items() if pairs}
     return Parts(splits, tuple(classes))
+
+
+def read_captions(path: Path, *, size: int | tuple[int, int] | None = None, grayscale: bool = False) -> Parts:
+    """The pictures that captions.tsv lists, with their captions."""
+    rows = [line.split("\t") for line in (path / CAPTIONS).read_text("utf-8-sig").splitlines() if line.strip()]
+    for number, row in enumerate(rows, 1):
+        if len(row) != 2 or not row[1].strip():
+            raise EngramError(f"Line {number} of {path / CAPTIONS} needs a file, a tab and a caption.")
+        if not (path / row[0]).resolve().is_relative_to(path.resolve()) or not (path / row[0]).is_file():
+            raise EngramError(f"Line {number} of {path / CAPTIONS} names {row[0]}, which is not in the folder.")
+    if not rows:
+        raise EngramError(f"{path / CAPTIONS} is empty.")
+    files = [path / row[0] for row in rows]
+    height, width, mode = _form(files, size, grayscale)
+    image = _split([(file, None) for file in files], (height, width), mode, [])["image"]
+    return Parts({"": Split({"image": image, "caption": Strings.of(row[1].strip() for row in rows)})})
 
 
 def _folders(path: Path) -> list[Path]:

@@ -49,7 +49,7 @@ def textbook(
     k_BHSD, v_BHSD = k_BGSD.repeat_interleave(share, 1), v_BGSD.repeat_interleave(share, 1)
     score_BHTS = q_BHTD @ k_BHSD.mT / math.sqrt(q_BHTD.shape[-1])
     if causal:
-        score_BHTS = score_BHTS.masked_fill(~causal_mask(*score_BHTS.shape[2:], score_BHTS.device), -math.inf)
+        score_BHTS = score_BHTS.masked_fill(~causal_mask(q_BHTD.shape[2], k_BGSD.shape[2], q_BHTD.device), -math.inf)
     if mask is not None:
         score_BHTS = score_BHTS.masked_fill(~mask, -math.inf)
     if temperature == 0:
@@ -141,8 +141,10 @@ class Attention(nn.Module):
 
     def packed(self, x_NE: Tensor, lengths: list[int]) -> Tensor:
         """Self-attention within each of many sequences that stand one after the other, without padding between them."""
-        parts = [self._heads(project(x_NE)[None]).split(lengths, 2) for project in (self.q, self.k, self.v)]  # (3)
-        heads = [attention(*qkv).transpose(1, 2).flatten(2) for qkv in zip(*parts, strict=True)]  # (2)
+        place_1N = torch.cat([torch.arange(length) for length in lengths])[None] if self.rotary is not None else None
+        q, k = (self._turned(project(x_NE)[None], 0, place_1N) for project in (self.q, self.k))
+        parts = [whole.split(lengths, 2) for whole in (q, k, self._heads(self.v(x_NE)[None]))]  # (3)
+        heads = [attention(*qkv, causal=self.causal).transpose(1, 2).flatten(2) for qkv in zip(*parts, strict=True)]
         return self.o(torch.cat(heads, 1)[0])  # (4)
 
     def _heads(self, x_BTE: Tensor) -> Tensor:

@@ -3,7 +3,8 @@
     y = x W + b + x A B / sqrt(R)        A is normal and B zero at first: nothing changes until it has learnt     (1)
     W <- W + A B / sqrt(R)               taken into the matrix itself, when learning is over                      (2)
 
-R rank; its root keeps steps alike whatever the rank (Kalajdzievski 2023). The adapted layers are the projections of attention and of the feed-forward part.
+R rank; its root keeps steps alike whatever the rank (Kalajdzievski 2023). The adapted layers are the projections of
+attention and of the feed-forward part.
 """
 
 import torch

@@ -55,7 +55,7 @@ class Pictures(Pixels):
 
 
 def brightness(image_NCHW: Tensor) -> dict[str, tuple[float, ...]]:
-    """Mean and standard deviation of each channel of some pictures (uint8), as the configuration of a model has them."""
+    """Mean and standard deviation of each channel of some pictures (uint8), as a configuration has them."""
     pixels = image_NCHW[:10_000].float() / 255
     mean, std = pixels.mean((0, 2, 3)), pixels.std((0, 2, 3)).clamp(min=1e-3)
     return {"mean": tuple(mean.tolist()), "std": tuple(std.tolist())}

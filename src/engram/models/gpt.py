@@ -78,8 +78,8 @@ class GPT(nn.Module):
             elif isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=0.02 if self.config.norm == "layer" else 1.0)
         for block in self.blocks:
-            nn.init.zeros_(block.attention.o.weight)  # type: ignore[union-attr]
-            nn.init.zeros_(block.ff.down.weight)  # type: ignore[union-attr]
+            nn.init.zeros_(block.attention.o.weight)  # type: ignore[union-attr, arg-type]
+            nn.init.zeros_(block.ff.down.weight)  # type: ignore[union-attr, arg-type]
         if not self.config.tied:
             nn.init.zeros_(self.head.weight)
 

@@ -22,6 +22,7 @@ from engram.core.registry import FromData
 from engram.core.tap import tap
 from engram.layers.attention import KeyValues
 from engram.layers.block import Block, BlockConfig, Function, norm
+from engram.layers.decoding import GREEDY, Beam, Choice, beam_search, choose
 from engram.layers.position import Layout, sinusoidal
 
 
@@ -107,3 +108,54 @@ class Transformer(nn.Module):
         logits = self(x_BS, before_BT).flatten(0, 1)
         padding = self.config.padding
         return F.cross_entropy(logits, y_BT.flatten(), ignore_index=padding, label_smoothing=smoothing)  # (4)
+
+    @torch.no_grad()
+    def translate(
+        self,
+        x_BS: Tensor,
+        most: int = 0,
+        choice: Choice = GREEDY,
+        *,
+        generator: torch.Generator | None = None,
+        cached: bool = True,
+    ) -> list[list[int]]:
+        """The target of each source, token by token, up to its end."""
+        most = min(most or self.config.context, self.config.context)
+        z_BSE, valid_B11S = self.encode(x_BS)
+        cache = self.memory() if cached else None
+        y_BT = x_BS.new_full((len(x_BS), 1), self.config.padding)
+        ended_B = torch.zeros(len(x_BS), dtype=torch.bool)
+        for _ in range(most):
+            logits_BV = self.decode(y_BT[:, -1:] if cached else y_BT, z_BSE, valid_B11S, cache)[:, -1]
+            token_B = choose(logits_BV, choice, generator, y_BT)
+            y_BT = torch.cat([y_BT, token_B[:, None]], 1)
+            ended_B |= token_B == self.config.end
+            if ended_B.all():
+                break
+        return [until(row, self.config.end) for row in y_BT[:, 1:].tolist()]
+
+    @torch.no_grad()
+    def beams(self, x_1S: Tensor, count: int = 4, most: int = 0, length_penalty: float = 1.0) -> list[Beam]:
+        """The most probable targets of one source that beam search finds, best first."""
+        most = min(most or self.config.context, self.config.context - 1)
+        z_1SE, valid = self.encode(x_1S)
+        cache = self.memory()
+
+        def step(token_BT: Tensor, row_B: Tensor | None) -> Tensor:
+            for own, other in cache if row_B is not None else ():
+                own.reorder(row_B)
+                other.reorder(row_B)
+            B = len(token_BT)
+            return self.decode(token_BT, z_1SE.expand(B, -1, -1), valid.expand(B, -1, -1, -1), cache)[:, -1]
+
+        end, start = self.config.end, [self.config.padding]
+        return beam_search(step, start, beams=count, most=most, end=end, length_penalty=length_penalty)
+
+    def memory(self) -> list[tuple[KeyValues, KeyValues]]:
+        """An empty state: what each layer of the decoder has read of its own tokens and of the source."""
+        length = self.config.context
+        return [(KeyValues(length), KeyValues(length)) for _ in self.decoder]
+
+
+def until(tokens: list[int], end: int) -> list[int]:
+    return tokens[: tokens.index(end)] if end in tokens else tokens

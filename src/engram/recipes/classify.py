@@ -68,8 +68,7 @@ class Classifier(Recipe):
     def learner(self, data: Data) -> Gradient:
         image = data.train["image"]
         seen = {"shape": tuple(image.shape[1:]), "classes": len(data.classes), **brightness(image)}
-        config = replace(self.model, **seen)
-        model = self.Model(config)
+        model = self.built(replace(self.model, **seen), data)
         parts = [share * self.batch for _, share in cut({"x": range(self.batch)}, self.descent.accumulate)]
         if min(parts) < 2 and any(isinstance(module, nn.BatchNorm2d) for module in model.modules()):
             raise EngramError(
@@ -77,6 +76,10 @@ class Classifier(Recipe):
                 f"{self.descent.accumulate} parts leaves one alone."
             )
         return Gradient(model, self.loss, self.descent, self.steps)
+
+    def built(self, config: Any, data: Data) -> nn.Module:
+        """A fresh model."""
+        return self.Model(config)
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Metrics]:
         logits_BK = model(batch["image"])

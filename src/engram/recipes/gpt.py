@@ -169,7 +169,7 @@ class GPTRecipe(Language):
         """Text that follows a prompt."""
         ask: Writing = request.ask
         model = speaker(learner.model)
-        model = quantised(model) if ask.int8 else model
+        model = speaker(quantised(model)) if ask.int8 else model
         prompt = data.tokeniser.encode(ask.prompt, special=False)
         texts, ids = self.written(model, data, prompt, request)
         lines = [f"{ask.prompt}{text}" if ask.prompt.strip() else text for text in texts]
@@ -192,10 +192,11 @@ class GPTRecipe(Language):
         return [stopped(decode(row), ask.stop) for row in ids], ids
 
     def _told(self, model: GPT, data: Corpus, prompt: list[int], request: Request) -> list[int]:
-        ask, options = request.ask, {"generator": request.generator, "end": end_of(data)}
+        ask: Writing = request.ask
+        options: dict[str, Any] = {"generator": request.generator, "end": end_of(data)}
         if ask.draft:
             draft = checkpoint(ask.draft, GPT)[0]
-            tokens = writing.speculate(model, draft, prompt, ask.length, ask, **options)  # type: ignore[arg-type]
+            tokens = writing.speculate(model, speaker(draft), prompt, ask.length, ask, **options)
         else:
             tokens = writing.stream(model, prompt, ask.length, ask, **options)
         row: list[int] = []
