@@ -20,7 +20,7 @@ from engram.layers.int8 import quantised
 PROMPT, NEW = 16, 64
 WORK = (
     f"GPT-2 small with random weights, greedy, prompt of {PROMPT} and {NEW} new tokens, batch 1; "
-    "last, the limit of memory bandwidth"
+    "last, the limit of bandwidth"
 )
 UNIT = "tokens/s"
 SIZE: dict[str, Any] = {"vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12}

@@ -32,6 +32,13 @@ LOGITS = torch.tensor([P]).log()
 ALL = Choice(temperature=1.0)
 
 
+def fits(found, p):
+    """Whether counts may well have come from probabilities p, and never from where p is zero."""
+    possible, p = p > 0, p.double() / p.double().sum()
+    assert found[~possible].sum() == 0
+    return stats.chisquare(found[possible].double(), found.sum().double() * p[possible]).pvalue > 1e-3
+
+
 def after(*, seen=None, logits=LOGITS, temperature=1.0, **settings):
     return probabilities(logits, Choice(temperature=temperature, **settings), seen)[0].tolist()
 
@@ -131,10 +138,7 @@ def test_all_rules_together_equal_transformers():
 
 def test_draws_follow_the_distribution():
     p = torch.tensor([0.4, 0.0, 0.3, 0.2, 0.1])
-    drawn = torch.bincount(draw(p.expand(20_000, -1), generator(0)), minlength=5)
-    assert drawn[1] == 0
-    kept = p > 0
-    assert stats.chisquare(drawn[kept], 20_000 * p[kept].double() / p.sum().double()).pvalue > 1e-3
+    assert fits(torch.bincount(draw(p.expand(20_000, -1), generator(0)), minlength=5), p)
 
 
 def test_draws_never_take_what_has_no_probability():
@@ -316,35 +320,27 @@ def joint(model, prompt, choice):
 
 @pytest.mark.parametrize("choice", [ALL, Choice(temperature=0.7, top_k=3)])
 def test_guessed_text_is_distributed_as_the_model_says(choice):
-    model, draft, count = tiny_gpt(0), tiny_gpt(1), 3000
-    random, found = generator(0), torch.zeros(V, V)
-    for _ in range(count):
+    model, draft, random, found = tiny_gpt(0), tiny_gpt(1), generator(0), torch.zeros(V, V)
+    for _ in range(2000):
         x, y = writing.speculate(model, draft, [0, 1], 2, choice, ahead=3, generator=random)
         found[x, y] += 1
-    expected = count * joint(model, [0, 1], choice)
-    possible = expected > 0
-    assert found[~possible].sum() == 0
-    assert (expected[possible] > 5).all()
-    assert stats.chisquare(found[possible], expected[possible]).pvalue > 1e-3
+    assert fits(found, joint(model, [0, 1], choice))
 
 
 def test_acceptance_gives_the_right_distribution_of_three_tokens():
     """Two guesses and the token after them, with distributions that share little."""
     p = torch.tensor([[0.6, 0.3, 0.1], [0.1, 0.2, 0.7], [0.3, 0.3, 0.4]])
     q = torch.tensor([[0.1, 0.3, 0.6], [0.5, 0.5, 0.0]])
-    random, count, lengths = generator(0), 20_000, torch.zeros(4)
-    first, second, third = torch.zeros(3), torch.zeros(3), torch.zeros(3)
-    for _ in range(count):
-        draft = draw(q, random).tolist()
-        kept = accept(draft, p, q, random)
+    random, found, lengths = generator(0), torch.zeros(3, 3), torch.zeros(4)
+    for _ in range(4000):
+        kept = accept(draw(q, random).tolist(), p, q, random)
         lengths[len(kept)] += 1
-        for place, where in zip(kept, (first, second, third), strict=False):
-            where[place] += 1
-    overlap = torch.minimum(p[:2], q).sum(1)
-    alike = [1 - overlap[0], overlap[0] * (1 - overlap[1]), overlap[0] * overlap[1]]
-    assert stats.chisquare(lengths[1:], count * torch.stack(alike).double()).pvalue > 1e-3
-    for found, expected in zip((first, second, third), p.double(), strict=True):
-        assert stats.chisquare(found, found.sum() * expected / expected.sum()).pvalue > 1e-3
+        for place, token in enumerate(kept):
+            found[place, token] += 1
+    alike = torch.minimum(p[:2], q).sum(1)
+    assert fits(lengths, torch.tensor([0, 1 - alike[0], alike[0] * (1 - alike[1]), alike[0] * alike[1]]))
+    for place in range(3):
+        assert fits(found[place], p[place])
 
 
 def test_guesses_of_the_model_itself_are_all_kept():

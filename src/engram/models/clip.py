@@ -102,7 +102,6 @@ class CLIP(nn.Module):
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            self.must_divide(self.patch)
             _ = self.pictures, self.texts  # each checks itself
 
         @property
@@ -122,6 +121,7 @@ class CLIP(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
+        config.must_divide(config.patch)
         self.picture = PictureEncoder(config, config.pictures)
         self.text = TextEncoder(config, config.texts)
         self.scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
@@ -157,12 +157,18 @@ class CLIP(nn.Module):
     def compare(self, u_BD: Tensor, w_KD: Tensor) -> Tensor:
         return self.scale.clamp(max=WARMEST).exp() * u_BD @ w_KD.T  # (3)
 
-    def loss(self, x_BCHW: Tensor, x_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss, and how many pictures find their text."""
-        logits_BB = self(x_BCHW, x_BT)
-        own_B = torch.arange(len(logits_BB))
-        loss = (F.cross_entropy(logits_BB, own_B) + F.cross_entropy(logits_BB.T, own_B)) / 2  # (4)
-        return loss, (logits_BB.argmax(1) == own_B).float().mean()
+    def loss(self, x_BCHW: Tensor, x_BT: Tensor, same_BB: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The loss, and the share of pictures that find their text."""
+        return self.match(self.pictures(x_BCHW), self.texts(x_BT), same_BB)
+
+    def match(self, u_BD: Tensor, w_BD: Tensor, same_BB: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(4); where texts of the batch are the `same`, a picture belongs to each of them in equal parts."""
+        logits_BB = tap("logits", self.compare(u_BD, w_BD))
+        own_BB = torch.eye(len(logits_BB), dtype=torch.bool) if same_BB is None else same_BB
+        target_BB = own_BB / own_BB.sum(1, keepdim=True)
+        loss = (F.cross_entropy(logits_BB, target_BB) + F.cross_entropy(logits_BB.T, target_BB)) / 2  # (4)
+        found_B = own_BB.gather(1, logits_BB.argmax(1, keepdim=True))
+        return loss, found_B.float().mean()
 
     def classify(self, x_BCHW: Tensor, label_KT: Tensor) -> Tensor:
         """Probability of each label text for each picture, B × K: a classifier that was never trained as one."""

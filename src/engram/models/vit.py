@@ -45,11 +45,11 @@ class ViT(nn.Module):
         def __post_init__(self) -> None:
             Pictures.__post_init__(self)
             BlockConfig.__post_init__(self)
-            self.must_divide(self.patch)
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
+        config.must_divide(config.patch)
         self.patches = Patches(config.shape, config.patch, config.width)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.norm = norm(config)

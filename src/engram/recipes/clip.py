@@ -1,0 +1,332 @@
+"""CLIP on captioned pictures: learns which text belongs to which picture, and then names what it was never taught."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from engram import data as datasets
+from engram.core.errors import EngramError
+from engram.core.learner import Batch, Descent, Gradient, Learner, Metrics
+from engram.core.registry import Item, Request, Sample, recipe
+from engram.core.seeding import generator
+from engram.core.tap import watch
+from engram.data.augment import Augment
+from engram.data.batches import Batches
+from engram.data.dataset import Data, Split
+from engram.data.pairs import padded
+from engram.data.shapes import COLOURS, SHAPES
+from engram.data.tokeniser import Kind, Tokeniser
+from engram.figures import attention, clip, pictures, rollout
+from engram.figures.figure import Figure
+from engram.layers.pictures import brightness
+from engram.models.clip import CLIP
+from engram.recipes.language import TOKENISER, Pretrained, checkpoint
+from engram.recipes.vit import fitted, own_picture
+
+SPECIALS = ("<unk>", "<|startoftext|>", "<pad>", "<|endoftext|>")
+EVALUATION_BATCH = 250
+SHOWN = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Naming:
+    """What is to be named, and by which labels."""
+
+    image: str = ""
+    """a picture of your own; without one, some of the test"""
+    labels: tuple[str, ...] = ()
+    """texts to choose from; without any, the captions of the data"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionedItem(Item):
+    """What is looked at."""
+
+    image: str = ""
+    """a picture of your own, instead of one of the test"""
+    text: str = ""
+    """a text of your own, instead of the picture's caption"""
+
+
+@dataclass(frozen=True)
+class Captioned:
+    """Captioned pictures with their tokeniser."""
+
+    data: Data
+    tokeniser: Tokeniser
+    captions: tuple[str, ...]
+    """every caption once"""
+
+    @property
+    def info(self) -> Any:
+        return self.data.info
+
+    @property
+    def folder(self) -> Path | None:
+        return self.data.folder
+
+
+@recipe
+@dataclass(frozen=True, kw_only=True)
+class CLIPRecipe(Pretrained):
+    """Two encoders learn which text belongs to which picture, and can then name what they were never taught."""
+
+    name: ClassVar[str] = "clip"
+    title: ClassVar[str] = "CLIP"
+    notes: ClassVar[str] = "000 «Multimodal models»"
+    Model: ClassVar[type[nn.Module]] = CLIP
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "tiny": {
+            "items": 200, "width": 16, "layers": 1, "heads": 2, "text_width": 16, "text_layers": 1, "text_heads": 2,
+            "patch": 8, "space": 16, "batch": 16, "steps": 20, "every": 10,
+        },
+        "full": {"data": "emoji", "width": 192, "layers": 6, "heads": 6, "steps": 4000, "every": 500, "minutes": 28.0},
+    }  # fmt: skip
+    best: ClassVar[tuple[str, str]] = ("valid_loss", "min")
+    samples: ClassVar[int] = 8
+    Ask: ClassVar[type] = Naming
+    Subject: ClassVar[type] = CaptionedItem
+
+    data: str = "shapes"
+    """data set of captioned pictures (`engram data list`), or a folder with pictures and captions.tsv"""
+    steps: int = 1500
+    every: int = 250
+    batch: int = 128
+    """pictures in a batch"""
+    items: int = 20_000
+    """pictures to draw, of shapes"""
+    tokeniser: Kind = "words"
+    """what a token is: characters, bytes, bpe, wordpiece or words; a checkpoint brings its own"""
+    tokens: int = 4000
+    """tokens that bpe, wordpiece and words learn"""
+    augment: Augment = field(default_factory=lambda: Augment(shift=2))
+    """how pictures are varied while learning"""
+    model: CLIP.Config = field(default_factory=CLIP.Config)
+    """the architecture"""
+    descent: Descent = field(
+        default_factory=lambda: Descent(
+            optimizer="muon",
+            lr=0.01,
+            rest_lr=2e-3,
+            momentum=0.95,
+            weight_decay=0.05,
+            schedule="linear",
+            warmup=0.05,
+            hold=0.2,
+        )  # fmt: skip
+    )
+    """how to go downhill"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.batch < 2:
+            raise EngramError(f"batch must be at least 2, so that there is something to tell apart, not {self.batch}.")
+
+    @property
+    def per_step(self) -> float:
+        return self.batch
+
+    # ------------------------------------------------------------------ data
+
+    def load(self) -> Captioned:
+        loaded = self._pictures()
+        if self.from_:
+            model, tokeniser = checkpoint(self.from_, CLIP)
+            if tokeniser is None:
+                raise EngramError(f"{self.from_} has no tokeniser, and without it its tokens mean nothing.")
+            return self._captioned(fitted(loaded, model.config.shape), tokeniser)  # type: ignore[union-attr, arg-type]
+        texts = (text for split in loaded.splits.values() for text in split["caption"])
+        made = Tokeniser.train(
+            self.tokeniser, texts, size=self.tokens, specials=SPECIALS, template="<|startoftext|> $A <|endoftext|>"
+        )
+        return self._captioned(loaded, made)
+
+    def _pictures(self) -> Data:
+        options = {"count": self.items} if self.data == "shapes" else {}
+        loaded = datasets.load(self.data, **options)
+        if not {"image", "caption"} <= set(loaded.train):
+            raise EngramError(f"{self.name} learns from captioned pictures, and {self.data} has no captions.")
+        return loaded
+
+    def _captioned(self, data: Data, tokeniser: Tokeniser) -> Captioned:
+        captions = dict.fromkeys(text for split in data.splits.values() for text in split["caption"])
+        return Captioned(data, tokeniser, tuple(captions))
+
+    def reload(self, folder: Path) -> Captioned:
+        data = replace(self._pictures(), folder=folder)
+        if self.from_:
+            data = fitted(data, CLIP.Config(**tuples(folder)).shape)
+        return self._captioned(data, Tokeniser.load(folder / TOKENISER))
+
+    def files(self, data: Captioned) -> Mapping[str, bytes]:
+        return {TOKENISER: data.tokeniser.to_bytes()}
+
+    # ------------------------------------------------------------------ learning
+
+    def learner(self, data: Captioned) -> Gradient:
+        image = data.data.train["image"]
+        seen = {} if self.from_ else {"shape": tuple(image.shape[1:]), **brightness(image)}
+        end = data.tokeniser.inner.token_to_id("<|endoftext|>") or 0
+        config = replace(self.model, vocabulary=data.tokeniser.vocabulary, end=end, **seen)
+        return Gradient(self.begun(data.folder, config), self.loss, self.descent, self.steps)
+
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Metrics]:
+        loss, right = matcher(model).loss(batch["image"], batch["text"], batch["same"])
+        return loss, {"accuracy": right}
+
+    def batches(self, data: Captioned) -> Batches:
+        def prepare(batch: dict[str, Any], generator: torch.Generator) -> dict[str, Any]:
+            text = self.encoded(data, batch["caption"])
+            image = self.augment(batch["image"].float().div_(255), generator)
+            same = torch.tensor([[a == b for b in batch["caption"]] for a in batch["caption"]])
+            return {"image": image, "text": text, "same": same}
+
+        columns = Split({"image": data.data.train["image"], "caption": list(data.data.train["caption"])})
+        return Batches(columns, self.batch, generator(self.seed, "batches"), prepare)
+
+    def encoded(self, data: Captioned, texts: Sequence[str]) -> Tensor:
+        """Texts as rows of tokens, filled up with the token that ends them."""
+        context, end = self.model.context, data.tokeniser.inner.token_to_id("<|endoftext|>")
+        rows = data.tokeniser.encode_all(texts)
+        return padded([row if len(row) <= context else [*row[: context - 1], end] for row in rows], end)
+
+    # ------------------------------------------------------------------ judging
+
+    def evaluate(self, learner: Learner, data: Captioned, split: str) -> dict[str, float]:
+        """How often a picture finds its caption among all captions, and a caption its picture."""
+        model, part = matcher(learner.model), data.data[split]
+        u_ND, w_ND = self.pictures(model, part["image"]), self.texts(model, data, list(part["caption"]))
+        choices = dict.fromkeys([*part["caption"]])
+        w_KD = self.texts(model, data, list(choices))
+        number = {text: i for i, text in enumerate(choices)}
+        own_N = torch.tensor([number[text] for text in part["caption"]])
+        found = (u_ND @ w_KD.T).argmax(1) == own_N
+        back_K = (w_KD @ u_ND.T).argmax(1)
+        losses = [
+            model.match(u, w, torch.tensor([[a == b for b in texts] for a in texts]))[0].item() * len(u)
+            for u, w, texts in self.parts(u_ND, w_ND, list(part["caption"]))
+        ]
+        measured = {
+            "loss": sum(losses) / len(u_ND),
+            "text_accuracy": found.double().mean().item(),
+            "picture_accuracy": (own_N[back_K] == torch.arange(len(choices))).double().mean().item(),
+        }
+        if "unseen" in data.data.splits:
+            measured["unseen_accuracy"] = self.unseen(model, data)
+        if "concept" in part and split == "test":
+            measured["concept_accuracy"] = self.concepts(model, data, part)
+        return measured
+
+    def parts(self, u_ND: Tensor, w_ND: Tensor, texts: list[str]) -> Iterator[tuple[Tensor, Tensor, list[str]]]:
+        for start in range(0, len(texts), self.batch):
+            rows = slice(start, start + self.batch)
+            yield u_ND[rows], w_ND[rows], texts[rows]
+
+    def pictures(self, model: CLIP, image: Any) -> Tensor:
+        parts = torch.arange(len(image)).split(EVALUATION_BATCH)
+        with torch.no_grad():
+            return torch.cat([model.pictures(image[index].float() / 255) for index in parts])
+
+    def texts(self, model: CLIP, data: Captioned, texts: Sequence[str]) -> Tensor:
+        parts = [texts[start : start + EVALUATION_BATCH] for start in range(0, len(texts), EVALUATION_BATCH)]
+        with torch.no_grad():
+            return torch.cat([model.texts(self.encoded(data, part)) for part in parts])
+
+    def unseen(self, model: CLIP, data: Captioned) -> float:
+        """Pairs of colour and shape that were never learnt, picked among all pairs in the picture's own caption."""
+        part = data.data["unseen"]
+        pairs = [f"{colour} {shape}" for colour in COLOURS for shape in SHAPES]
+        u_ND = self.pictures(model, part["image"])
+        own = [pairs[label] for label in part["label"].tolist()]
+        texts = [
+            text.replace(mine, other, 1) for text, mine in zip(part["caption"], own, strict=True) for other in pairs
+        ]
+        choices = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+        w_KD = self.texts(model, data, list(choices))
+        w_NPD = w_KD[torch.tensor([choices[text] for text in texts])].view(len(own), len(pairs), -1)
+        guess_N = torch.einsum("nd,npd->np", u_ND, w_NPD).argmax(1)
+        return (guess_N == part["label"]).double().mean().item()
+
+    def concepts(self, model: CLIP, data: Captioned, part: Split) -> float:
+        """Drawings in a style never seen whose concept is found among all concepts by its name."""
+        w_KD = self.texts(model, data, data.data.classes)
+        guess_N = (self.pictures(model, part["image"]) @ w_KD.T).argmax(1)
+        names = data.data.classes
+        right = [names[g] == names[c] for g, c in zip(guess_N.tolist(), part["concept"].tolist(), strict=True)]
+        return sum(right) / len(right)
+
+    # ------------------------------------------------------------------ showing
+
+    def figures(self, learner: Learner, data: Captioned) -> Iterator[Figure]:
+        model, part = matcher(learner.model), data.data.test
+        chosen = torch.linspace(0, len(part) - 1, min(len(part), SHOWN)).round().long()
+        image, captions = part["image"][chosen], [part["caption"][i] for i in chosen.tolist()]
+        logits = model.compare(self.pictures(model, image), self.texts(model, data, captions)).detach()
+        yield clip.similarity(logits, image.float() / 255, captions, paired=True)
+        yield from clip.retrieval(logits, image.float() / 255, captions, paired=True)
+        yield from self.views(model, data, image[:1].float() / 255, captions[0])
+
+    def views(self, model: CLIP, data: Captioned, image_1CHW: Tensor, text: str) -> Iterator[Figure]:
+        """Where the two encoders look in one picture and in one text."""
+        x_1T = self.encoded(data, [text])
+        with torch.no_grad(), watch(model, "*attention.weights") as seen:
+            model(image_1CHW, x_1T)
+        in_picture = {name: value for name, value in seen.items() if name.startswith("picture")}
+        in_text = {name: value for name, value in seen.items() if name.startswith("text")}
+        grid = model.picture.patches.grid
+        yield rollout.rollout_picture(in_picture, image_1CHW[0], grid)
+        yield rollout.class_attention(in_picture, image_1CHW[0], grid)
+        yield attention.attention_grid(in_text, data.tokeniser.tokens(x_1T[0].tolist()))
+
+    def _item(self, data: Captioned, item: int) -> tuple[Tensor, str]:
+        part = data.data.test
+        if not 0 <= item < len(part):
+            raise EngramError(f"item must be from 0 to {len(part) - 1}, the size of the test split, not {item}.")
+        return part["image"][torch.tensor([item])].float() / 255, part["caption"][item]
+
+    def look(self, model: nn.Module, data: Captioned, subject: CaptionedItem) -> tuple[str, list[Figure]]:
+        image, text = (torch.empty(0), "") if subject.image and subject.text else self._item(data, subject.item)
+        image = own_picture(subject.image, matcher(model).config.shape) if subject.image else image
+        text = subject.text or text
+        return f"{subject.image or f'test picture {subject.item}'} and «{text}»", list(
+            self.views(matcher(model), data, image, text)
+        )
+
+    def probe(self, model: nn.Module, data: Captioned, item: int) -> str:
+        image, text = self._item(data, item)
+        model(image, self.encoded(data, [text]))
+        return f"test picture {item}, «{text}»"
+
+    def sample(self, learner: Learner, data: Captioned, request: Request) -> Sample:
+        """A zero-shot classifier: which of the labels goes best with each picture."""
+        model, ask = matcher(learner.model), request.ask
+        if ask.image:
+            image, truth = own_picture(ask.image, model.config.shape), [ask.image]
+        else:
+            index = torch.randint(len(data.data.test), (request.count,), generator=request.generator)
+            image = data.data.test["image"][index].float() / 255
+            truth = [data.data.test["caption"][i] for i in index.tolist()]
+        labels = ask.labels or data.captions
+        p_BK = model.compare(model.pictures(image), self.texts(model, data, labels)).softmax(1)
+        best = p_BK.topk(min(3, len(labels)))
+        lines = [
+            f"{name}:  " + "   ".join(f"{labels[i]} {p:.0%}" for i, p in zip(places, ps, strict=True))
+            for name, places, ps in zip(truth, best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
+        arrays = {"image": image, "probability": best.values, "label": best.indices}
+        return Sample(arrays, "\n".join(lines), pictures.grid(image))
+
+
+def tuples(folder: Path) -> dict[str, Any]:
+    from engram.recipes.language import architecture
+
+    return {key: tuple(v) if isinstance(v, list) else v for key, v in architecture(folder).items()}
+
+
+def matcher(model: nn.Module) -> CLIP:
+    assert isinstance(model, CLIP)
+    return model
