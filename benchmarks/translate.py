@@ -26,7 +26,7 @@ CHANGES: dict[str, Any] = {}
 """what differs from the preset «full»"""
 TOGETHER = 50
 """verses that are translated at once"""
-MARIAN_LR, MARIAN_WARMUP = 5e-4, 0.1
+MARIAN_LR, MARIAN_WARMUP = 1e-3, 0.1
 """highest learning rate of AdamW, and the part of the time in which it rises; then it falls to zero linearly"""
 
 Write = Callable[[Tensor], list[list[int]]]

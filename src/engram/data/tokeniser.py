@@ -88,6 +88,13 @@ class Tokeniser:
     def mask(self) -> int | None:
         return self._first(MASK)
 
+    def id(self, token: str) -> int:
+        """The number of a token that must be there."""
+        found = self.inner.token_to_id(token)
+        if found is None:
+            raise EngramError(f"The tokeniser has no token {token}, which is needed here.")
+        return found
+
     def _first(self, names: Sequence[str]) -> int | None:
         return next((i for i in map(self.inner.token_to_id, names) if i is not None), None)
 

@@ -111,9 +111,11 @@ class Beam:
 
     tokens: list[int]
     score: float
+    ended: bool = False
 
     def worth(self, length_penalty: float) -> float:
-        return self.score / max(1, len(self.tokens)) ** length_penalty
+        """Score over length, in which the token that ends a text counts."""
+        return self.score / max(1, len(self.tokens) + self.ended) ** length_penalty
 
 
 def beam_search(
@@ -136,11 +138,11 @@ def beam_search(
         total_BV = log_p_BV + torch.tensor([beam.score for beam in living])[:, None]
         best = total_BV.flatten().topk(min(2 * beams, total_BV.numel()))
         grown, rows = list[Beam](), list[int]()
-        for score, place in zip(best.values.tolist(), best.indices.tolist(), strict=True):
+        for rank, (score, place) in enumerate(zip(best.values.tolist(), best.indices.tolist(), strict=True)):
             row, token = divmod(place, total_BV.shape[1])
-            if token == end:
-                finished.append(Beam(living[row].tokens, score))
-            elif len(grown) < beams:
+            if token == end and rank < beams:
+                finished.append(Beam(living[row].tokens, score, ended=True))
+            elif token != end and len(grown) < beams:
                 grown.append(Beam([*living[row].tokens, token], score))
                 rows.append(row)
         living = grown
@@ -148,8 +150,7 @@ def beam_search(
         if len(finished) == beams and finished[-1].worth(length_penalty) >= living[0].worth(length_penalty):
             break
         log_p_BV = step(torch.tensor([[beam.tokens[-1]] for beam in living]), torch.tensor(rows)).log_softmax(-1)
-    candidates = finished + (living if len(finished) < beams else [])
-    return sorted(candidates, key=lambda beam: -beam.worth(length_penalty))[:beams]
+    return sorted(finished + living, key=lambda beam: -beam.worth(length_penalty))[:beams]
 
 
 def accept(draft_T: Sequence[int], p_TV: Tensor, q_TV: Tensor, generator: torch.Generator | None) -> list[int]:

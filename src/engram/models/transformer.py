@@ -10,6 +10,7 @@ B batch, S tokens of the source, T tokens of the target, E width, V vocabulary
 Source and target share one vocabulary and one embedding, which is the output matrix too.
 """
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -142,9 +143,9 @@ class Transformer(nn.Module):
         cache = self.memory()
 
         def step(token_BT: Tensor, row_B: Tensor | None) -> Tensor:
-            for own, other in cache if row_B is not None else ():
-                own.reorder(row_B)
-                other.reorder(row_B)
+            if row_B is not None:
+                for layer in itertools.chain(*cache):
+                    layer.reorder(row_B)
             B = len(token_BT)
             return self.decode(token_BT, z_1SE.expand(B, -1, -1), valid.expand(B, -1, -1, -1), cache)[:, -1]
 

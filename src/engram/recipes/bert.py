@@ -139,8 +139,7 @@ class BERTRecipe(Language):
         return filler(model).loss(batch["x"], batch["y"], batch["valid"]), {}
 
     def lines(self, data: Corpus, split: str) -> Lines:
-        tokeniser = data.tokeniser.inner
-        first, last = tokeniser.token_to_id("[CLS]"), tokeniser.token_to_id("[SEP]")
+        first, last = data.tokeniser.id("[CLS]"), data.tokeniser.id("[SEP]")
         found = Lines(data[split], self.model.context, first, last)
         if not len(found):
             raise EngramError(f"{data.info.name} has no line of {SHORTEST} tokens in «{split}» to guess words in.")

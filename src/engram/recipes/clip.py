@@ -24,7 +24,7 @@ from engram.figures import attention, clip, pictures, rollout
 from engram.figures.figure import Figure
 from engram.layers.pictures import brightness
 from engram.models.clip import CLIP
-from engram.recipes.language import TOKENISER, Pretrained, checkpoint
+from engram.recipes.language import TOKENISER, Pretrained, architecture, checkpoint
 from engram.recipes.vit import fitted, own_picture
 
 SPECIALS = ("<unk>", "<|startoftext|>", "<pad>", "<|endoftext|>")
@@ -159,7 +159,7 @@ class CLIPRecipe(Pretrained):
     def reload(self, folder: Path) -> Captioned:
         data = replace(self._pictures(), folder=folder)
         if self.from_:
-            data = fitted(data, CLIP.Config(**tuples(folder)).shape)
+            data = fitted(data, tuple(architecture(folder)["shape"]))
         return self._captioned(data, Tokeniser.load(folder / TOKENISER))
 
     def files(self, data: Captioned) -> Mapping[str, bytes]:
@@ -169,8 +169,8 @@ class CLIPRecipe(Pretrained):
 
     def learner(self, data: Captioned) -> Gradient:
         image = data.data.train["image"]
-        seen = {} if self.from_ else {"shape": tuple(image.shape[1:]), **brightness(image)}
-        end = data.tokeniser.inner.token_to_id("<|endoftext|>") or 0
+        seen: dict[str, Any] = {} if self.from_ else {"shape": tuple(image.shape[1:]), **brightness(image)}
+        end = data.tokeniser.id("<|endoftext|>")
         config = replace(self.model, vocabulary=data.tokeniser.vocabulary, end=end, **seen)
         return Gradient(self.begun(data.folder, config), self.loss, self.descent, self.steps)
 
@@ -190,7 +190,7 @@ class CLIPRecipe(Pretrained):
 
     def encoded(self, data: Captioned, texts: Sequence[str]) -> Tensor:
         """Texts as rows of tokens, filled up with the token that ends them."""
-        context, end = self.model.context, data.tokeniser.inner.token_to_id("<|endoftext|>")
+        context, end = self.model.context, data.tokeniser.id("<|endoftext|>")
         rows = data.tokeniser.encode_all(texts)
         return padded([row if len(row) <= context else [*row[: context - 1], end] for row in rows], end)
 
@@ -319,12 +319,6 @@ class CLIPRecipe(Pretrained):
         ]
         arrays = {"image": image, "probability": best.values, "label": best.indices}
         return Sample(arrays, "\n".join(lines), pictures.grid(image))
-
-
-def tuples(folder: Path) -> dict[str, Any]:
-    from engram.recipes.language import architecture
-
-    return {key: tuple(v) if isinstance(v, list) else v for key, v in architecture(folder).items()}
 
 
 def matcher(model: nn.Module) -> CLIP:

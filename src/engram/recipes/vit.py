@@ -21,7 +21,7 @@ from engram.figures import ablation, attention, classification, lens, pictures, 
 from engram.figures.figure import Figure
 from engram.models.vit import ViT
 from engram.recipes.classify import TINY, Classifier, predict
-from engram.recipes.language import Pretrained, checkpoint
+from engram.recipes.language import Pretrained, architecture, checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,11 +79,10 @@ class ViTRecipe(Classifier, Pretrained):
         loaded = super().load()
         if not self.from_:
             return loaded
-        shape = checkpoint(self.from_, ViT)[0].config.shape  # type: ignore[union-attr]
-        return fitted(loaded, shape)  # type: ignore[arg-type]
+        return fitted(loaded, seer(checkpoint(self.from_, ViT)[0]).config.shape)
 
     def reload(self, folder: Path) -> Data:
-        return replace(self.load(), folder=folder)
+        return replace(fitted(super().load(), tuple(architecture(folder)["shape"])), folder=folder)
 
     def built(self, config: Any, data: Data) -> nn.Module:
         """A fresh model, or the checkpoint with a classifier for these classes."""
