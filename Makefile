@@ -1,4 +1,4 @@
-# make run    install into .venv and train a convolutional network on mnist
+# make run    install into .venv, train a GPT on tiny Shakespeare and let it write
 # make test   install what the tests need and run them all
 PYTHON ?= python3
 VENV ?= .venv
@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 .PHONY: run test lint bench readme clean
 
 run: $(VENV)/installed
-	$(BIN)/engram run cnn
+	$(BIN)/engram run gpt
 
 test: lint
 	$(BIN)/pytest -n 2

@@ -1,4 +1,4 @@
-"""A training step of GPT-2 at equal architecture."""
+"""A training step of GPT-2 at equal architecture; nanoGPT alone has the exact GELU instead of its tanh form."""
 
 import copy
 import tempfile

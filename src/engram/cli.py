@@ -74,7 +74,7 @@ def overview() -> int:
     for name, verb in VERBS.items():
         table.add_row(f"[cyan]engram {name}[/cyan]", escape((verb.__doc__ or "").splitlines()[0]))
     console.print(table)
-    console.print("\nBegin with `engram list`, then `engram run cnn`. Every verb explains itself: `engram run --help`.")
+    console.print("\nBegin with `engram list`, then `engram run gpt`. Every verb explains itself: `engram run --help`.")
     return 0
 
 

@@ -265,26 +265,26 @@ def gpt2(tmp_path_factory):
     """A tiny GPT-2 of transformers, and the same one here."""
     transformers.utils.logging.set_verbosity(logging.CRITICAL)
     transformers.utils.logging.disable_progress_bar()
-    torch.manual_seed(3)
-    shape = {"vocab_size": 13, "n_positions": 32, "n_embd": 12, "n_layer": 2, "n_head": 3}
+    torch.manual_seed(0)
+    shape = {"vocab_size": 7, "n_positions": 32, "n_embd": 12, "n_layer": 1, "n_head": 3}
     theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(**shape, bos_token_id=0, eos_token_id=None))
     for parameter in theirs.parameters():
-        torch.nn.init.normal_(parameter, std=0.5)
+        torch.nn.init.normal_(parameter, std=0.35)  # so that texts end at once, later or never
     folder = tmp_path_factory.mktemp("gpt2")
     theirs.eval().save_pretrained(folder)
     return theirs, read(folder).model
 
 
 @pytest.mark.parametrize("length_penalty", [1.0, 0.0, 2.0])
-@pytest.mark.parametrize("end", [None, 5, 7])
-@pytest.mark.parametrize("beams", [2, 4])
+@pytest.mark.parametrize("end", [None, 3, 5])
+@pytest.mark.parametrize("beams", [2, 3])
 def test_beams_equal_those_of_transformers(gpt2, beams, end, length_penalty):
     theirs, ours = gpt2
-    for first in range(6):
+    for first in range(4):
         prompt = [first, 1, 2]
         expected = theirs.generate(
             torch.tensor([prompt]), num_beams=beams, max_new_tokens=10, do_sample=False, eos_token_id=end,
-            pad_token_id=12, length_penalty=length_penalty, attention_mask=torch.ones(1, 3, dtype=torch.long),
+            pad_token_id=6, length_penalty=length_penalty, attention_mask=torch.ones(1, 3, dtype=torch.long),
         )[0, 3:].tolist()  # fmt: skip
         expected = expected[: expected.index(end)] if end in expected else expected
         assert ours.beams(prompt, 10, beams, end=end, length_penalty=length_penalty)[0].tokens == expected

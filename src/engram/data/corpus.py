@@ -25,7 +25,6 @@ from engram.core.errors import EngramError
 from engram.data import cache
 from engram.data.dataset import Info, Split
 from engram.data.division import shuffled
-from engram.data.preprocess import Preprocess
 from engram.data.tokeniser import Tokeniser, chunks
 
 By = Literal["stretches", "lines"]
@@ -55,11 +54,11 @@ class Corpus:
     splits: Mapping[str, "Tokens"]
     folder: Path | None = None
     """the run that it was opened for again, if it was"""
-    preprocess: Preprocess | None = None
-    """how a checkpoint wants its pictures, if it sees any"""
 
     def __getitem__(self, split: str) -> "Tokens":
         """A split; where a text has no test, it is examined on what validated it."""
+        if not self.splits:
+            raise EngramError(f"{self.info.name} comes without data: give it a --text.")
         return self.splits[split if split in self.splits else "valid"]
 
 

@@ -32,6 +32,8 @@ class Pairs:
     folder: Path | None = None
 
     def __getitem__(self, split: str) -> Split:
+        if not self.splits:
+            raise EngramError(f"{self.info.name} comes without data: give it a --text.")
         return self.splits[split]
 
 

@@ -16,15 +16,17 @@ from engram.core.seeding import generator
 from engram.core.tap import watch
 from engram.data.augment import Augment
 from engram.data.batches import Batches
-from engram.data.dataset import Data, Split
+from engram.data.dataset import Data, Info, Split
 from engram.data.pairs import padded
+from engram.data.preprocess import Preprocess
 from engram.data.shapes import COLOURS, SHAPES
 from engram.data.tokeniser import Kind, Tokeniser
 from engram.figures import attention, clip, pictures, rollout
 from engram.figures.figure import Figure
+from engram.interop.huggingface import Checkpoint
 from engram.layers.pictures import brightness
 from engram.models.clip import CLIP
-from engram.recipes.language import TOKENISER, Pretrained, architecture, checkpoint
+from engram.recipes.language import TOKENISER, Pretrained, architecture, checkpoint, spoken
 from engram.recipes.vit import fitted, own_picture
 
 SPECIALS = ("<unk>", "<|startoftext|>", "<pad>", "<|endoftext|>")
@@ -60,6 +62,10 @@ class Captioned:
     tokeniser: Tokeniser
     captions: tuple[str, ...]
     """every caption once"""
+    context: int
+    """tokens of a caption at most"""
+    preprocess: Preprocess | None = None
+    """how a checkpoint wants pictures of any size, if it says so"""
 
     @property
     def info(self) -> Any:
@@ -138,12 +144,14 @@ class CLIPRecipe(Pretrained):
             model, tokeniser = checkpoint(self.from_, CLIP)
             if tokeniser is None:
                 raise EngramError(f"{self.from_} has no tokeniser, and without it its tokens mean nothing.")
-            return self._captioned(fitted(loaded, model.config.shape), tokeniser)  # type: ignore[union-attr, arg-type]
+            return self._captioned(
+                fitted(loaded, matcher(model).config.shape), tokeniser, matcher(model).config.context
+            )
         texts = (text for split in loaded.splits.values() for text in split["caption"])
         made = Tokeniser.train(
             self.tokeniser, texts, size=self.tokens, specials=SPECIALS, template="<|startoftext|> $A <|endoftext|>"
         )
-        return self._captioned(loaded, made)
+        return self._captioned(loaded, made, self.model.context)
 
     def _pictures(self) -> Data:
         options = {"count": self.items} if self.data == "shapes" else {}
@@ -152,15 +160,18 @@ class CLIPRecipe(Pretrained):
             raise EngramError(f"{self.name} learns from captioned pictures, and {self.data} has no captions.")
         return loaded
 
-    def _captioned(self, data: Data, tokeniser: Tokeniser) -> Captioned:
+    def _captioned(self, data: Data, tokeniser: Tokeniser, context: int) -> Captioned:
         captions = dict.fromkeys(text for split in data.splits.values() for text in split["caption"])
-        return Captioned(data, tokeniser, tuple(captions))
+        return Captioned(data, tokeniser, tuple(captions), context)
+
+    def bare(self, found: Checkpoint, info: Info) -> Captioned:
+        model = matcher(found.model)
+        return Captioned(Data(info, {}), spoken(found), (), model.config.context, found.preprocess)
 
     def reload(self, folder: Path) -> Captioned:
-        data = replace(self._pictures(), folder=folder)
-        if self.from_:
-            data = fitted(data, tuple(architecture(folder)["shape"]))
-        return self._captioned(data, Tokeniser.load(folder / TOKENISER))
+        config = architecture(folder)
+        data = fitted(replace(self._pictures(), folder=folder), tuple(config["shape"]))
+        return self._captioned(data, Tokeniser.load(folder / TOKENISER), config["context"])
 
     def files(self, data: Captioned) -> Mapping[str, bytes]:
         return {TOKENISER: data.tokeniser.to_bytes()}
@@ -190,7 +201,7 @@ class CLIPRecipe(Pretrained):
 
     def encoded(self, data: Captioned, texts: Sequence[str]) -> Tensor:
         """Texts as rows of tokens, filled up with the token that ends them."""
-        context, end = self.model.context, data.tokeniser.id("<|endoftext|>")
+        context, end = data.context, data.tokeniser.id("<|endoftext|>")
         rows = data.tokeniser.encode_all(texts)
         return padded([row if len(row) <= context else [*row[: context - 1], end] for row in rows], end)
 
@@ -290,7 +301,7 @@ class CLIPRecipe(Pretrained):
 
     def look(self, model: nn.Module, data: Captioned, subject: CaptionedItem) -> tuple[str, list[Figure]]:
         image, text = (torch.empty(0), "") if subject.image and subject.text else self._item(data, subject.item)
-        image = own_picture(subject.image, matcher(model).config.shape) if subject.image else image
+        image = own_picture(subject.image, matcher(model).config.shape, data.preprocess) if subject.image else image
         text = subject.text or text
         return f"{subject.image or f'test picture {subject.item}'} and «{text}»", list(
             self.views(matcher(model), data, image, text)
@@ -305,12 +316,14 @@ class CLIPRecipe(Pretrained):
         """A zero-shot classifier: which of the labels goes best with each picture."""
         model, ask = matcher(learner.model), request.ask
         if ask.image:
-            image, truth = own_picture(ask.image, model.config.shape), [ask.image]
+            image, truth = own_picture(ask.image, model.config.shape, data.preprocess), [ask.image]
         else:
             index = torch.randint(len(data.data.test), (request.count,), generator=request.generator)
             image = data.data.test["image"][index].float() / 255
             truth = [data.data.test["caption"][i] for i in index.tolist()]
         labels = ask.labels or data.captions
+        if not labels:
+            raise EngramError("There are no captions to choose from: give some --labels.")
         p_BK = model.compare(model.pictures(image), self.texts(model, data, labels)).softmax(1)
         best = p_BK.topk(min(3, len(labels)))
         lines = [

@@ -117,7 +117,9 @@ class GPTRecipe(Language):
         return self.batch * self.model.context
 
     def learner(self, data: Corpus) -> Gradient:
-        model = self.begun(data.folder, replace(self.model, vocabulary=data.tokeniser.vocabulary))
+        model = speaker(self.begun(data.folder, replace(self.model, vocabulary=data.tokeniser.vocabulary)))
+        if model.config.context < self.model.context:
+            raise EngramError(f"context is {self.model.context}, and {self.from_} sees {model.config.context} tokens.")
         return Gradient(model, self.loss, self.descent, self.steps)
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Metrics]:

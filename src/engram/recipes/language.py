@@ -1,5 +1,6 @@
 """What recipes that learn from text have in common: a tokeniser, a corpus, a beginning from a checkpoint, LoRA."""
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,9 @@ from engram.core.errors import EngramError
 from engram.core.registry import Recipe, from_json
 from engram.data import corpus
 from engram.data.corpus import By, Corpus
+from engram.data.dataset import Info
 from engram.data.tokeniser import Kind, Tokeniser
+from engram.interop.huggingface import Checkpoint
 from engram.layers.lora import adapt
 from engram.training.folder import read_json
 
@@ -37,6 +40,10 @@ class Pretrained(Recipe):
         if self.lora and not self.from_:
             raise EngramError("lora adapts a checkpoint: name one with --from.")
 
+    @abstractmethod
+    def bare(self, found: Checkpoint, info: Info) -> Any:
+        """What stands for the data where there is none: all that a checkpoint needs to be looked at and to speak."""
+
     def begun(self, folder: Path | None, config: Any) -> nn.Module:
         """The model: as a run that is opened again has it, as a checkpoint has it, or fresh with `config`."""
         if folder is not None:
@@ -48,6 +55,12 @@ class Pretrained(Recipe):
         if self.lora:
             adapt(model, self.lora)
         return model
+
+
+def spoken(found: Checkpoint) -> Tokeniser:
+    if found.tokeniser is None:
+        raise EngramError(f"{found.path} has no tokeniser, and without it its tokens mean nothing.")
+    return found.tokeniser
 
 
 def architecture(folder: Path) -> dict[str, Any]:
@@ -104,6 +117,9 @@ class Language(Pretrained):
     def reload(self, folder: Path) -> Corpus:
         found = corpus.tokenised(corpus.read(self.data, self.by), Tokeniser.load(folder / TOKENISER))
         return Corpus(found.info, found.tokeniser, found.splits, folder)
+
+    def bare(self, found: Checkpoint, info: Info) -> Corpus:
+        return Corpus(info, spoken(found), {})
 
     def files(self, data: Corpus) -> Mapping[str, bytes]:
         return {TOKENISER: data.tokeniser.to_bytes()}

@@ -9,11 +9,11 @@ from torch import nn
 
 from engram.core.errors import EngramError
 from engram.core.registry import Recipe, catalogue
-from engram.data.corpus import Corpus
-from engram.data.dataset import Data, Info
+from engram.data.dataset import Info
 from engram.interop import huggingface
 from engram.interop.onnx import write_onnx
 from engram.recipes import load
+from engram.recipes.language import Pretrained
 from engram.training.folder import RunFolder
 from engram.training.run import Run, recipe_class
 
@@ -44,11 +44,10 @@ def subject(source: str, step: int | None = None) -> Any:
         name=source, title=f"checkpoint {source}", kind="checkpoint", licence="its own", source=source, columns={},
         sizes={},
     )  # fmt: skip
-    data: Any = Data(info, {}, found.classes)
-    if found.tokeniser is not None:
-        data = Corpus(info, found.tokeniser, {}, None, found.preprocess)
-    learner = SimpleNamespace(model=found.model.eval())
-    return Subject(recipe(), learner, data, RunFolder(Path("runs") / path.name))
+    made = recipe()
+    assert isinstance(made, Pretrained)  # what has a family has a recipe that can begin from it
+    learner = SimpleNamespace(model=found.model)
+    return Subject(made, learner, made.bare(found, info), RunFolder(Path("runs") / path.name))
 
 
 def recipe_named(source: str) -> type[Recipe]:

@@ -14,14 +14,15 @@ from engram.core.learner import Batch, Descent, Gradient, Learner, Metrics
 from engram.core.registry import Item, Request, Sample, recipe
 from engram.core.seeding import generator
 from engram.core.tap import watch
-from engram.data.dataset import Split
+from engram.data.dataset import Info, Split
 from engram.data.pairs import ByLength, Pairs, encoded, padded
 from engram.data.tokeniser import Kind, Tokeniser
 from engram.figures import attention, embedding, position, rollout
 from engram.figures.figure import Figure
+from engram.interop.huggingface import Checkpoint
 from engram.layers.decoding import Choice
 from engram.models.transformer import Transformer
-from engram.recipes.language import TOKENISER, Pretrained, checkpoint
+from engram.recipes.language import TOKENISER, Pretrained, checkpoint, spoken
 
 SPECIALS = ("<pad>", "</s>", "<unk>")
 EVALUATION_BATCH = 100
@@ -141,6 +142,9 @@ class TranslateRecipe(Pretrained):
 
     def reload(self, folder: Path) -> Pairs:
         return self._encoded(self._texts(), Tokeniser.load(folder / TOKENISER), folder)
+
+    def bare(self, found: Checkpoint, info: Info) -> Pairs:
+        return Pairs(info, spoken(found), {})
 
     def files(self, data: Pairs) -> Mapping[str, bytes]:
         return {TOKENISER: data.tokeniser.to_bytes()}

@@ -14,11 +14,12 @@ from engram.core.registry import Item, Request, Sample, recipe
 from engram.core.tap import watch
 from engram.data.augment import Augment
 from engram.data.columns import Resized
-from engram.data.dataset import Data, Split
+from engram.data.dataset import Data, Info, Split
 from engram.data.pictures import opened
 from engram.data.preprocess import Preprocess
 from engram.figures import ablation, attention, classification, lens, pictures, position, rollout
 from engram.figures.figure import Figure
+from engram.interop.huggingface import Checkpoint
 from engram.models.vit import ViT
 from engram.recipes.classify import TINY, Classifier, predict
 from engram.recipes.language import Pretrained, architecture, checkpoint
@@ -84,6 +85,9 @@ class ViTRecipe(Classifier, Pretrained):
     def reload(self, folder: Path) -> Data:
         return replace(fitted(super().load(), tuple(architecture(folder)["shape"])), folder=folder)
 
+    def bare(self, found: Checkpoint, info: Info) -> Data:
+        return Data(info, {}, found.classes)
+
     def built(self, config: Any, data: Data) -> nn.Module:
         """A fresh model, or the checkpoint with a classifier for these classes."""
         model = seer(self.begun(data.folder, config))
@@ -143,12 +147,12 @@ def fitted(data: Data, shape: tuple[int, ...]) -> Data:
     return replace(data, splits=splits)
 
 
-def own_picture(path: str, shape: tuple[int, ...]) -> Tensor:
+def own_picture(path: str, shape: tuple[int, ...], preprocess: Preprocess | None = None) -> Tensor:
     """A picture file as the model wants it: 1 × C × H × W from 0 to 1."""
     if not Path(path).is_file():
         raise EngramError(f"There is no picture {path}.")
     with opened(Path(path)) as picture:
-        return Preprocess.of(shape)([picture])
+        return (preprocess or Preprocess.of(shape))([picture])
 
 
 def seer(model: nn.Module) -> ViT:
