@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from engram.core.errors import EngramError
 from engram.core.seeding import generator
 from engram.core.tap import watch
-from engram.models.bert import IGNORED, BERT, Masking
+from engram.models.bert import BERT, IGNORED, Masking
 
 V, T = 23, 9
 LENGTHS = [9, 4, 1, 6]

@@ -145,12 +145,13 @@ def _own(path: Path, by: By) -> Text:
 
 
 def _cut(file: Path) -> int:
-    """The byte after the first line that ends past 90 % of a file; without lines, one at which a character begins."""
+    """The byte after the first line that ends between 90 % and 95 % of a file, or else one where a character begins."""
+    size = file.stat().st_size
+    place = size * 9 // 10
     with file.open("rb") as stream:
-        stream.seek(file.stat().st_size * 9 // 10)
-        place = stream.tell()
+        stream.seek(place)
         rest = stream.read(BLOCK)
-    line = rest.find(b"\n") + 1
+    line = rest.find(b"\n", 0, (size - place) // 2) + 1
     if line:
         return place + line
     return place + next((i for i, byte in enumerate(rest[:8]) if byte & 0xC0 != 0x80), 0)
@@ -170,13 +171,14 @@ def _blocks(file: Path, start: int, end: int) -> Iterator[str]:
     try:
         with file.open("rb") as stream:
             stream.seek(start)
-            left = b""
+            left, coding = b"", "utf-8" if start else "utf-8-sig"
             while start < end:
                 block = stream.read(min(BLOCK, end - start))
                 start += len(block)
                 whole, left = _split(left + block, last=start >= end or not block)
                 if whole:
-                    yield whole.decode("utf-8-sig" if stream.tell() <= BLOCK else "utf-8")
+                    yield whole.decode(coding)
+                    coding = "utf-8"
                 if not block:
                     return
     except UnicodeDecodeError as error:
@@ -237,7 +239,7 @@ def _write(text: Text, tokeniser: Tokeniser, place: Path) -> None:
     dtype = np.dtype("int16" if tokeniser.vocabulary <= 1 << 15 else "int32")
     with cache.complaining():
         place.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(dir=place.parent, prefix=".draft-"))
+        draft = Path(tempfile.mkdtemp(dir=cache.folder(), prefix=f".tokens-{place.name}-"))  # `locked` clears it away
     try:
         sizes = {}
         for part, pieces in text.splits.items():

@@ -53,7 +53,7 @@ class ViTRecipe(Classifier, Pretrained):
     Model: ClassVar[type[nn.Module]] = ViT
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "tiny": TINY | {"width": 16, "layers": 2, "heads": 2, "patch": 4},
-        "full": {"width": 128, "layers": 6, "patch": 4, "steps": 3600, "every": 400},
+        "full": {"width": 128, "patch": 4, "steps": 2400, "every": 300},
     }
     Ask: ClassVar[type] = Seeing
     Subject: ClassVar[type] = Picture
