@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME = {
+    "BERT": "engram.models.bert",
+    "CLIP": "engram.models.clip",
     "CNN": "engram.models.cnn",
     "EngramError": "engram.core.errors",
+    "GPT": "engram.models.gpt",
     "HodgkinHuxley": "engram.neurons.hodgkin_huxley",
     "MLP": "engram.models.mlp",
     "RBM": "engram.models.rbm",
     "ResNet": "engram.models.resnet",
+    "Tokeniser": "engram.data.tokeniser",
+    "Transformer": "engram.models.transformer",
+    "ViT": "engram.models.vit",
+    "attention": "engram.layers.attention",
     "catalogue": "engram.core.registry",
     "load": "engram.recipes",
     "run": "engram.recipes",
@@ -23,12 +30,19 @@ _HOME = {
 }
 
 __all__ = [
+    "BERT",
+    "CLIP",
     "CNN",
+    "GPT",
     "MLP",
     "RBM",
     "EngramError",
     "HodgkinHuxley",
     "ResNet",
+    "Tokeniser",
+    "Transformer",
+    "ViT",
+    "attention",
     "catalogue",
     "load",
     "run",
@@ -40,10 +54,17 @@ if TYPE_CHECKING:
     from engram.core.errors import EngramError
     from engram.core.registry import catalogue
     from engram.core.tap import tap, watch
+    from engram.data.tokeniser import Tokeniser
+    from engram.layers.attention import attention
+    from engram.models.bert import BERT
+    from engram.models.clip import CLIP
     from engram.models.cnn import CNN
+    from engram.models.gpt import GPT
     from engram.models.mlp import MLP
     from engram.models.rbm import RBM
     from engram.models.resnet import ResNet
+    from engram.models.transformer import Transformer
+    from engram.models.vit import ViT
     from engram.neurons.hodgkin_huxley import HodgkinHuxley
     from engram.recipes import load, run
 

@@ -15,7 +15,6 @@ from engram.core.tap import watch
 from engram.training.run import Run
 from tests.conftest import RECIPES, content, tiny
 
-
 SPEAKING = {"gpt", "bert", "translate", "clip"}
 """recipes that leave a tokeniser"""
 
