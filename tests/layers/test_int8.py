@@ -33,19 +33,25 @@ def test_any_number_of_dimensions():
 
 def test_each_output_has_its_own_scale():
     weight = layer().weight.detach() * torch.logspace(-3, 3, 48)[:, None]
-    found = quantise(weight)
-    torch.testing.assert_close(found.q_per_channel_scales(), weight.abs().amax(1).double() / 127)
-    assert found.q_per_channel_axis() == 0
+    torch.testing.assert_close(quantise(weight)[1], weight.abs().amax(1) / 127)
 
 
 def test_weights_are_off_by_half_a_scale_at_most():
     weight = layer().weight.detach() * torch.logspace(-3, 3, 48)[:, None]
-    off = (quantise(weight).dequantize() - weight).abs() / (weight.abs().amax(1, keepdim=True) / 127)
+    Q_OI, s_O = quantise(weight)
+    off = (Q_OI * s_O[:, None] - weight).abs() / s_O[:, None]
     assert off.max() < 0.501
 
 
 def test_the_largest_weight_uses_the_whole_range():
-    assert (quantise(layer().weight.detach()).int_repr().abs().amax(1) == 127).all()
+    assert (quantise(layer().weight.detach())[0].abs().amax(1) == 127).all()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_kernel_for_few_rows_gives_what_the_matrix_gives(bias):
+    made, x = Int8Linear(layer(bias=bias)), torch.randn(40, 64, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(torch.cat([made(part) for part in x.split(3)]), made(x), atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()
@@ -80,10 +86,10 @@ X = torch.randint(30, (2, 20), generator=torch.Generator().manual_seed(0))
 
 @torch.no_grad()
 def test_a_quantised_model_is_near_the_original():
-    """Independent errors of 2 % in each of its layers."""
+    """Independent errors of 1 % in each of its layers."""
     model = gpt().eval()
     layers = sum(isinstance(part, nn.Linear) for part in model.modules())
-    assert error(quantised(model)(X), model(X)) < 0.02 * layers**0.5
+    assert error(quantised(model)(X), model(X)) < 0.01 * layers**0.5
 
 
 @torch.no_grad()
