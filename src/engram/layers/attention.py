@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from engram.core.errors import EngramError
 from engram.core.tap import tap, watched
+from engram.layers.linear import Linear
 from engram.layers.position import Rotary
 
 
@@ -110,10 +111,10 @@ class Attention(nn.Module):
         super().__init__()
         self.heads, self.kv_heads, self.size = heads, kv_heads or heads, width // heads
         self.causal, self.qk_norm, self.rotary = causal, qk_norm, rotary
-        self.q = nn.Linear(width, heads * self.size, bias)
-        self.k = nn.Linear(width, self.kv_heads * self.size, bias)
-        self.v = nn.Linear(width, self.kv_heads * self.size, bias)
-        self.o = nn.Linear(heads * self.size, width, bias)
+        self.q = Linear(width, heads * self.size, bias)
+        self.k = Linear(width, self.kv_heads * self.size, bias)
+        self.v = Linear(width, self.kv_heads * self.size, bias)
+        self.o = Linear(heads * self.size, width, bias)
 
     def forward(
         self,

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from engram.core.errors import EngramError
 from engram.core.tap import tap
 from engram.layers.attention import Attention, KeyValues, check_heads
+from engram.layers.linear import Linear
 from engram.layers.position import Rotary
 
 
@@ -105,9 +106,9 @@ class FeedForward(nn.Module):
         super().__init__()
         inside = config.inside or 4 * config.width
         self.f = FUNCTIONS[config.function]
-        self.up = nn.Linear(config.width, inside, config.bias)
-        self.down = nn.Linear(inside, config.width, config.bias)
-        self.gate = nn.Linear(config.width, inside, config.bias) if config.function == "swiglu" else None
+        self.up = Linear(config.width, inside, config.bias)
+        self.down = Linear(inside, config.width, config.bias)
+        self.gate = Linear(config.width, inside, config.bias) if config.function == "swiglu" else None
 
     def forward(self, x_BTE: Tensor) -> Tensor:
         up_BTF = self.up(x_BTE)

@@ -10,16 +10,14 @@ arithmetic instead: for them the matrix is made again, and multiplied as usual.
 """
 
 import copy
-from typing import Any
 
-import numba
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-FEW = 8
+from engram.layers.linear import product, quick
+
+FEW = 64
 """rows up to which the kernel is quicker than making the matrix again"""
 
 
@@ -37,24 +35,10 @@ class Int8Linear(nn.Module):
         self.bias: Tensor | None
 
     def forward(self, x: Tensor) -> Tensor:
-        x_NI = x.reshape(-1, x.shape[-1])
-        if len(x_NI) > FEW or x.device.type != "cpu":
+        if not quick(x, self.Q_OI, FEW):
             return F.linear(x, self.Q_OI * self.s_O[:, None], self.bias)
-        y_NO = torch.empty(len(x_NI), len(self.Q_OI))
-        numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))
-        _product(self.Q_OI.numpy(), x_NI.contiguous().numpy(), self.s_O.numpy(), y_NO.numpy())
-        y = y_NO.view(*x.shape[:-1], -1)
+        y = product(self.Q_OI, x).mul_(self.s_O)
         return y if self.bias is None else y.add_(self.bias)  # (2)
-
-
-@numba.njit(cache=True, fastmath=True, parallel=True)
-def _product(Q_OI: NDArray[np.int8], x_NI: NDArray[np.float32], s_O: NDArray[np.float32], y_NO: Any) -> None:
-    for o in numba.prange(Q_OI.shape[0]):
-        for n in range(x_NI.shape[0]):
-            total = np.float32(0.0)
-            for i in range(Q_OI.shape[1]):
-                total += np.float32(Q_OI[o, i]) * x_NI[n, i]
-            y_NO[n, o] = total * s_O[o]  # (2)
 
 
 def quantise(weight_OI: Tensor) -> tuple[Tensor, Tensor]:
@@ -68,6 +52,6 @@ def quantised(model: nn.Module) -> nn.Module:
     made = copy.deepcopy(model).eval()
     for module in list(made.modules()):
         for name, child in list(module.named_children()):
-            if type(child) is nn.Linear:
+            if isinstance(child, nn.Linear):
                 setattr(module, name, Int8Linear(child))
     return made.requires_grad_(False)

@@ -10,10 +10,12 @@ attention and of the feed-forward part.
 import torch
 from torch import Tensor, nn
 
+from engram.layers.linear import Linear
+
 ADAPTED = ("q", "k", "v", "o", "up", "down", "gate")
 
 
-class LoRA(nn.Linear):
+class LoRA(Linear):
     """A linear layer with a small one beside it; only that one learns."""
 
     def __init__(self, plain: nn.Linear, rank: int) -> None:
@@ -27,8 +29,8 @@ class LoRA(nn.Linear):
         return super().forward(x) + (x @ self.lora_A.T) @ self.lora_B.T / self.rank**0.5  # (1)
 
     @torch.no_grad()
-    def merged(self) -> nn.Linear:
-        plain = nn.Linear(self.in_features, self.out_features, self.bias is not None, device="meta")
+    def merged(self) -> Linear:
+        plain = Linear(self.in_features, self.out_features, self.bias is not None, device="meta")
         plain.weight = nn.Parameter(self.weight + self.lora_B @ self.lora_A / self.rank**0.5)  # (2)
         plain.bias = self.bias
         return plain
@@ -39,7 +41,7 @@ def adapt(model: nn.Module, rank: int) -> None:
     model.requires_grad_(False)
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
-            if name in ADAPTED and type(child) is nn.Linear:
+            if name in ADAPTED and isinstance(child, nn.Linear):
                 setattr(module, name, LoRA(child, rank))
 
 

@@ -23,6 +23,7 @@ from engram.core.tap import tap
 from engram.layers.attention import KeyValues
 from engram.layers.block import Block, BlockConfig, Function, norm
 from engram.layers.decoding import Beam, Choice
+from engram.layers.linear import Linear
 from engram.layers.position import Rotary, sinusoidal
 from engram.models import writing
 
@@ -63,7 +64,7 @@ class GPT(nn.Module):
         rotary = Rotary(config.width // config.heads, config.context) if config.position == "rotary" else None
         self.blocks = nn.ModuleList(Block(config, causal=True, rotary=rotary) for _ in range(config.layers))
         self.norm = norm(config)
-        self.head = nn.Linear(config.width, config.vocabulary, bias=False)
+        self.head = Linear(config.width, config.vocabulary, bias=False)
         if config.tied:
             self.head.weight = self.embedding.weight
         self.initialise()
