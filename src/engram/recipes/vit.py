@@ -53,7 +53,7 @@ class ViTRecipe(Classifier, Pretrained):
     Model: ClassVar[type[nn.Module]] = ViT
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "tiny": TINY | {"width": 16, "layers": 2, "heads": 2, "patch": 4},
-        "full": {"width": 128, "patch": 4, "steps": 2400, "every": 300},
+        "full": {"width": 128, "layers": 5, "steps": 3000, "every": 300, "dropout": 0.05},
     }
     Ask: ClassVar[type] = Seeing
     Subject: ClassVar[type] = Picture
@@ -62,7 +62,7 @@ class ViTRecipe(Classifier, Pretrained):
     every: int = 300
     model: ViT.Config = field(default_factory=lambda: ViT.Config(width=96, layers=4, patch=7, function="relu2"))
     smoothing: float = 0.1
-    augment: Augment = field(default_factory=lambda: Augment(shift=2))
+    augment: Augment = field(default_factory=Augment)
     descent: Descent = field(
         default_factory=lambda: Descent(
             optimizer="muon",
