@@ -23,6 +23,8 @@ PADDING = ("[PAD]", "<pad>", "<|endoftext|>")
 END = ("</s>", "[SEP]", "<|endoftext|>")
 MASK = ("[MASK]", "<mask>")
 UNKNOWN = ("[UNK]", "<unk>")
+BEGIN = "▁"
+"""marks the beginning of a word while word pieces are learnt"""
 
 
 class Tokeniser:
@@ -46,6 +48,8 @@ class Tokeniser:
             inner.add_special_tokens(list(specials))
         else:
             inner.train_from_iterator(texts, trainer)
+            if kind == "wordpiece":
+                inner = _word_pieces(inner, size, list(specials))
         if template:
             pairs = [(token, inner.token_to_id(token)) for token in specials if token in template.split()]
             inner.post_processor = processors.TemplateProcessing(single=template, special_tokens=pairs)
@@ -152,11 +156,11 @@ def _untrained(kind: Kind, size: int, specials: list[str]) -> tuple[Tokenizer, t
     if kind == "wordpiece":
         if unknown is None:
             raise EngramError("WordPiece needs a token for what it does not know.")
-        inner = Tokenizer(models.WordPiece({}, unk_token=unknown))
+        inner = Tokenizer(models.BPE())
         inner.normalizer = normalizers.BertNormalizer(lowercase=True)
-        inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        inner.decoder = decoders.WordPiece()
-        return inner, trainers.WordPieceTrainer(vocab_size=size, special_tokens=specials, show_progress=False)
+        begin = pre_tokenizers.Metaspace(BEGIN, prepend_scheme="always", split=False)
+        inner.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), begin])
+        return inner, trainers.BpeTrainer(vocab_size=size, special_tokens=specials, show_progress=False)
     inner = Tokenizer(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
@@ -165,6 +169,28 @@ def _untrained(kind: Kind, size: int, specials: list[str]) -> tuple[Tokenizer, t
     return inner, trainers.BpeTrainer(
         vocab_size=wanted, special_tokens=specials, initial_alphabet=alphabet, show_progress=False
     )
+
+
+def _word_pieces(pairs: Tokenizer, size: int, specials: list[str]) -> Tokenizer:
+    """WordPiece with the vocabulary that byte-pair encoding has found: what begins a word, and ## with what goes on.
+
+    The library's own trainer numbers its pieces differently every time, and so would make no two runs alike.
+    """
+    found = pairs.get_vocab()
+    ordered = [token for token in sorted(found, key=lambda token: found[token]) if token not in specials]
+    letters = sorted({letter for token in ordered for letter in token} - {BEGIN})
+    whole = [*letters, *(f"##{letter}" for letter in letters)]
+    pieces = [token.removeprefix(BEGIN) if token.startswith(BEGIN) else f"##{token}" for token in ordered]
+    vocabulary = list(dict.fromkeys([*specials, *whole, *filter(None, pieces)]))[
+        : max(size, len(specials) + len(whole))
+    ]
+    unknown = next(token for token in UNKNOWN if token in specials)
+    inner = Tokenizer(models.WordPiece({token: i for i, token in enumerate(vocabulary)}, unk_token=unknown))
+    inner.normalizer = normalizers.BertNormalizer(lowercase=True)
+    inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    inner.decoder = decoders.WordPiece()
+    inner.add_special_tokens(specials)
+    return inner
 
 
 def _read(path: Path) -> Tokenizer:
