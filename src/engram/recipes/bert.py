@@ -21,7 +21,7 @@ from engram.data.tokeniser import Kind
 from engram.figures import ablation, arcs, attention, embedding, lens, position, rollout
 from engram.figures.figure import Figure
 from engram.models.bert import BERT, IGNORED, Masking
-from engram.recipes.language import Language
+from engram.recipes.language import MUON, Language
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 EVALUATION_LINES = 512
@@ -100,24 +100,11 @@ class BERTRecipe(Language):
     """lines in a batch"""
     model: BERT.Config = field(default_factory=lambda: BERT.Config(context=64))
     """the architecture"""
-    descent: Descent = field(
-        default_factory=lambda: Descent(
-            optimizer="muon",
-            lr=0.01,
-            rest_lr=2e-3,
-            momentum=0.95,
-            weight_decay=0.0,
-            schedule="linear",
-            warmup=0.05,
-            hold=0.2,
-        )  # fmt: skip
-    )
+    descent: Descent = MUON
     """how to go downhill"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.batch < 1:
-            raise EngramError(f"batch must be at least 1, not {self.batch}.")
         if self.model.context < SHORTEST + 2:
             raise EngramError(f"context must be at least {SHORTEST + 2}, not {self.model.context}.")
 

@@ -26,7 +26,7 @@ from engram.figures.figure import Figure
 from engram.interop.huggingface import Checkpoint
 from engram.layers.pictures import brightness
 from engram.models.clip import CLIP
-from engram.recipes.language import TOKENISER, Pretrained, architecture, checkpoint, spoken
+from engram.recipes.language import MUON, TOKENISER, Pretrained, architecture, checkpoint, spoken
 from engram.recipes.vit import fitted, own_picture
 
 SPECIALS = ("<unk>", "<|startoftext|>", "<pad>", "<|endoftext|>")
@@ -90,7 +90,9 @@ class CLIPRecipe(Pretrained):
             "items": 200, "width": 16, "layers": 1, "heads": 2, "text_width": 16, "text_layers": 1, "text_heads": 2,
             "patch": 8, "space": 16, "batch": 16, "steps": 20, "every": 10,
         },
-        "full": {"data": "emoji", "width": 192, "layers": 6, "heads": 6, "steps": 4000, "every": 500, "minutes": 28.0},
+        "full": {
+            "data": "emoji", "width": 192, "layers": 6, "heads": 6, "steps": 4000, "every": 500, "minutes": 28.0, "shift": 1,
+        },
     }  # fmt: skip
     best: ClassVar[tuple[str, str]] = ("valid_loss", "min")
     samples: ClassVar[int] = 8
@@ -109,22 +111,11 @@ class CLIPRecipe(Pretrained):
     """what a token is: characters, bytes, bpe, wordpiece or words; a checkpoint brings its own"""
     tokens: int = 4000
     """tokens that bpe, wordpiece and words learn"""
-    augment: Augment = field(default_factory=lambda: Augment(shift=2))
+    augment: Augment = field(default_factory=Augment)
     """how pictures are varied while learning"""
     model: CLIP.Config = field(default_factory=CLIP.Config)
     """the architecture"""
-    descent: Descent = field(
-        default_factory=lambda: Descent(
-            optimizer="muon",
-            lr=0.01,
-            rest_lr=2e-3,
-            momentum=0.95,
-            weight_decay=0.05,
-            schedule="linear",
-            warmup=0.05,
-            hold=0.2,
-        )  # fmt: skip
-    )
+    descent: Descent = replace(MUON, weight_decay=0.05)
     """how to go downhill"""
 
     def __post_init__(self) -> None:

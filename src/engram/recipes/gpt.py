@@ -21,7 +21,7 @@ from engram.layers.decoding import Choice, Stops, texts_of
 from engram.layers.int8 import quantised
 from engram.models import writing
 from engram.models.gpt import GPT
-from engram.recipes.language import Language, checkpoint
+from engram.recipes.language import MUON, Language, checkpoint
 
 EVALUATED, EXAMINED = 1 << 15, 1 << 18
 """tokens that an evaluation goes through on the way, and at the end"""
@@ -93,24 +93,8 @@ class GPTRecipe(Language):
     """stretches of text in a batch"""
     model: GPT.Config = field(default_factory=GPT.Config)
     """the architecture"""
-    descent: Descent = field(
-        default_factory=lambda: Descent(
-            optimizer="muon",
-            lr=0.02,
-            rest_lr=0.01,
-            momentum=0.95,
-            weight_decay=0.0,
-            schedule="linear",
-            warmup=0.0,
-            hold=0.4,
-        )  # fmt: skip
-    )
+    descent: Descent = replace(MUON, lr=0.02, rest_lr=0.01, warmup=0.0, hold=0.4)
     """how to go downhill"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.batch < 1:
-            raise EngramError(f"batch must be at least 1, not {self.batch}.")
 
     @property
     def per_step(self) -> float:

@@ -10,6 +10,7 @@ import tyro
 from torch import nn
 
 from engram.core.errors import EngramError
+from engram.core.learner import Descent
 from engram.core.registry import Recipe, from_json
 from engram.data import corpus
 from engram.data.corpus import By, Corpus
@@ -20,6 +21,10 @@ from engram.layers.lora import adapt
 from engram.training.folder import read_json
 
 TOKENISER = "tokenizer.json"
+MUON = Descent(
+    optimizer="muon", lr=0.01, rest_lr=2e-3, momentum=0.95, weight_decay=0.0, schedule="linear", warmup=0.05, hold=0.2
+)
+"""how Transformers of these sizes learn quickest"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +38,13 @@ class Pretrained(Recipe):
     lora: int = 0
     """rank of low-rank adaptation: the checkpoint stays, small matrices beside its own learn; 0 lets all learn"""
 
+    batch: int = 32
+    """items in a batch"""
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.batch < 1:
+            raise EngramError(f"batch must be at least 1, not {self.batch}.")
         if self.lora < 0:
             raise EngramError(f"lora must not be negative, and is {self.lora}.")
         if self.lora and not self.from_:

@@ -22,7 +22,7 @@ from engram.figures.figure import Figure
 from engram.interop.huggingface import Checkpoint
 from engram.layers.decoding import Choice
 from engram.models.transformer import Transformer
-from engram.recipes.language import TOKENISER, Pretrained, checkpoint, spoken
+from engram.recipes.language import MUON, TOKENISER, Pretrained, checkpoint, spoken
 
 SPECIALS = ("<pad>", "</s>", "<unk>")
 EVALUATION_BATCH = 100
@@ -90,24 +90,11 @@ class TranslateRecipe(Pretrained):
     """part of the target that is spread over all tokens"""
     model: Transformer.Config = field(default_factory=lambda: Transformer.Config(layers=2, context=64))
     """the architecture"""
-    descent: Descent = field(
-        default_factory=lambda: Descent(
-            optimizer="muon",
-            lr=0.01,
-            rest_lr=2e-3,
-            momentum=0.95,
-            weight_decay=0.0,
-            schedule="linear",
-            warmup=0.05,
-            hold=0.2,
-        )  # fmt: skip
-    )
+    descent: Descent = MUON
     """how to go downhill"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.batch < 1:
-            raise EngramError(f"batch must be at least 1, not {self.batch}.")
         if not 0 <= self.smoothing < 1:
             raise EngramError(f"smoothing is a part, at least 0 and below 1, not {self.smoothing}.")
 

@@ -22,7 +22,7 @@ from engram.figures.figure import Figure
 from engram.interop.huggingface import Checkpoint
 from engram.models.vit import ViT
 from engram.recipes.classify import TINY, Classifier, predict
-from engram.recipes.language import Pretrained, architecture, checkpoint
+from engram.recipes.language import MUON, Pretrained, architecture, checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,18 +63,7 @@ class ViTRecipe(Classifier, Pretrained):
     model: ViT.Config = field(default_factory=lambda: ViT.Config(width=96, layers=4, patch=7, function="relu2"))
     smoothing: float = 0.1
     augment: Augment = field(default_factory=Augment)
-    descent: Descent = field(
-        default_factory=lambda: Descent(
-            optimizer="muon",
-            lr=0.02,
-            rest_lr=3e-3,
-            momentum=0.95,
-            weight_decay=0.05,
-            schedule="linear",
-            warmup=0.03,
-            hold=0.2,
-        )  # fmt: skip
-    )
+    descent: Descent = replace(MUON, lr=0.02, rest_lr=3e-3, weight_decay=0.05, warmup=0.03)
 
     def load(self) -> Data:
         loaded = super().load()
