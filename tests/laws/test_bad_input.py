@@ -182,7 +182,7 @@ def test_unknown_verb_recipe_benchmark_and_data(refused, tmp_path):
     assert "There is no benchmark «nothing»" in refused("bench", "nothing")
     assert "Did you mean «mnist»?" in refused("data", "get", "mnits")
     assert "is not a run folder" in refused("report", tmp_path)
-    assert "there is no such folder" in refused("look", tmp_path / "nowhere")
+    assert "There is no folder" in refused("look", tmp_path / "nowhere")
 
 
 def test_a_run_is_never_overwritten(finished, refused):

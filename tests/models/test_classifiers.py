@@ -11,7 +11,7 @@ from engram.models.mlp import MLP
 from engram.models.resnet import ResNet
 
 X = torch.rand(4, 1, 12, 12, generator=torch.Generator().manual_seed(0))
-COMMON = {"shape": (1, 12, 12), "classes": 5, "mean": 0.3, "std": 0.5}
+COMMON = {"shape": (1, 12, 12), "classes": 5, "mean": (0.3,), "std": (0.5,)}
 
 
 def test_mlp_is_dense_layers():

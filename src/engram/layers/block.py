@@ -63,7 +63,7 @@ class BlockConfig:
     width: int = 128
     """width of the stream (E)"""
     layers: int = 4
-    """rounds"""
+    """rounds of attention and feed-forward, one after the other"""
     heads: int = 4
     """heads of attention in each round (H)"""
     kv_heads: int = 0
