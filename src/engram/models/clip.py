@@ -135,8 +135,8 @@ class CLIP(nn.Module):
                     nn.init.zeros_(module.bias)
             elif isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=0.02)
-        for parameter in (self.picture.patches.first, self.picture.patches.position, self.text.position):
-            nn.init.normal_(parameter, std=0.02)
+        self.picture.patches.place()
+        nn.init.normal_(self.text.position, std=0.02)
         for encoder in (self.picture, self.text):
             for block in encoder.blocks:
                 for last in (block.attention.o, block.ff.down):  # type: ignore[union-attr]

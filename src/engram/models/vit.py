@@ -29,6 +29,11 @@ class Patches(nn.Module):
         self.first = nn.Parameter(torch.zeros(width))
         self.position = nn.Parameter(torch.zeros(1 + self.grid[0] * self.grid[1], width))
 
+    def place(self) -> None:
+        """Positions that can be told apart from the start, beside patches of size one."""
+        nn.init.normal_(self.position, std=0.3)
+        nn.init.normal_(self.first, std=0.02)
+
     def forward(self, x_BCHW: Tensor) -> Tensor:
         z_BME = self.project(x_BCHW).flatten(2).transpose(1, 2)  # (1)
         return torch.cat([self.first.expand(z_BME.shape[0], 1, -1), z_BME], 1) + self.position  # (2)
@@ -57,8 +62,7 @@ class ViT(nn.Module):
         self.initialise()
 
     def initialise(self) -> None:
-        nn.init.normal_(self.patches.position, std=0.02)
-        nn.init.normal_(self.patches.first, std=0.02)
+        self.patches.place()
         nn.init.trunc_normal_(self.patches.project.weight, std=self.patches.project.weight[0].numel() ** -0.5)
         nn.init.zeros_(self.patches.project.bias)  # type: ignore[arg-type]
         for module in self.modules():
