@@ -91,7 +91,7 @@ class CLIPRecipe(Pretrained):
             "patch": 8, "space": 16, "batch": 16, "steps": 20, "every": 10,
         },
         "full": {
-            "data": "emoji", "width": 192, "layers": 6, "heads": 6, "steps": 4000, "every": 500, "minutes": 28.0, "shift": 1,
+            "data": "emoji", "width": 192, "layers": 6, "heads": 6, "patch": 4, "steps": 4000, "every": 500, "minutes": 28.0, "shift": 1,
         },
     }  # fmt: skip
     best: ClassVar[tuple[str, str]] = ("valid_loss", "min")
@@ -101,8 +101,8 @@ class CLIPRecipe(Pretrained):
 
     data: str = "shapes"
     """data set of captioned pictures (`engram data list`), or a folder with pictures and captions.tsv"""
-    steps: int = 1500
-    every: int = 250
+    steps: int = 650
+    every: int = 200
     batch: int = 128
     """pictures in a batch"""
     items: int = 20_000
@@ -113,7 +113,7 @@ class CLIPRecipe(Pretrained):
     """tokens that bpe, wordpiece and words learn"""
     augment: Augment = field(default_factory=Augment)
     """how pictures are varied while learning"""
-    model: CLIP.Config = field(default_factory=CLIP.Config)
+    model: CLIP.Config = field(default_factory=lambda: CLIP.Config(patch=8))
     """the architecture"""
     descent: Descent = replace(MUON, weight_decay=0.05)
     """how to go downhill"""
