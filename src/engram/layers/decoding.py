@@ -83,6 +83,8 @@ def choose(
     logits_BV: Tensor, choice: Choice, generator: torch.Generator | None, seen_BT: Tensor | None = None
 ) -> Tensor:
     """The next token of each row."""
+    if choice.temperature == 0 and choice.repetition == 1:
+        return logits_BV.argmax(1)  # (1)
     p_BV = probabilities(logits_BV, choice, seen_BT)
     return p_BV.argmax(1) if choice.temperature == 0 else draw(p_BV, generator)
 

@@ -11,10 +11,12 @@ from typing import Any
 
 import numba
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+Array = npt.NDArray[Any]
 FEW = 8
 """rows up to which reading the matrix is what takes the time"""
 LARGE = 1 << 17
@@ -26,40 +28,44 @@ class Linear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         if quick(x, self.weight, FEW):
-            y = product(self.weight, x)
-            return y if self.bias is None else y.add_(self.bias)
+            bias = None if self.bias is None else self.bias.detach().numpy()
+            return product(x, self.weight.detach().numpy(), None, bias)
         return F.linear(x, self.weight, self.bias)  # (1)
 
 
 def quick(x: Tensor, weight_OI: Tensor, few: int) -> bool:
     """Whether the kernel is the quicker way for up to `few` rows, and a possible one."""
     return (
-        not torch.is_grad_enabled()
-        and not torch.compiler.is_compiling()
+        x.numel() <= few * x.shape[-1]
+        and not torch.is_grad_enabled()
         and weight_OI.numel() >= LARGE
-        and x.numel() <= few * x.shape[-1]
         and x.dtype == torch.float32
+        and x.is_cpu
+        and weight_OI.is_cpu
         and weight_OI.dtype in (torch.float32, torch.int8)
-        and x.device.type == weight_OI.device.type == "cpu"
+        and not torch.compiler.is_compiling()
     )
 
 
-def product(weight_OI: Tensor, x: Tensor) -> Tensor:
-    """x W' for few rows, of weights in 32 or 8 bits."""
-    x_NI = x.reshape(-1, x.shape[-1])
-    y_NO = torch.empty(x_NI.shape[0], weight_OI.shape[0])
-    threads = torch.get_num_threads()
-    if numba.get_num_threads() != threads:
+def product(x: Tensor, weight_OI: Array, scale_O: Array | None, bias_O: Array | None) -> Tensor:
+    """x W' with each output scaled and moved, for few rows, of weights in 32 or 8 bits."""
+    y = x.new_empty(*x.shape[:-1], len(weight_OI))
+    if numba.get_num_threads() != (threads := torch.get_num_threads()):
         numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
-    _product(weight_OI.detach().numpy(), x_NI.detach().contiguous().numpy(), y_NO.numpy())
-    return y_NO.view(*x.shape[:-1], -1)
+    width = x.shape[-1]
+    _product(weight_OI, x.contiguous().view(-1, width).numpy(), scale_O, bias_O, y.view(-1, len(weight_OI)).numpy())
+    return y
 
 
 @numba.njit(cache=True, fastmath=True, parallel=True)
-def _product(W_OI: Any, x_NI: Any, y_NO: Any) -> None:
+def _product(W_OI: Array, x_NI: Array, scale_O: Array | None, bias_O: Array | None, y_NO: Array) -> None:
     for o in numba.prange(W_OI.shape[0]):
         for n in range(x_NI.shape[0]):
             total = np.float32(0.0)
             for i in range(W_OI.shape[1]):
                 total += np.float32(W_OI[o, i]) * x_NI[n, i]
+            if scale_O is not None:
+                total *= scale_O[o]
+            if bias_O is not None:
+                total += bias_O[o]
             y_NO[n, o] = total  # (1)

@@ -91,7 +91,8 @@ class CLIPRecipe(Pretrained):
             "patch": 8, "space": 16, "batch": 16, "steps": 20, "every": 10,
         },
         "full": {
-            "data": "emoji", "width": 192, "layers": 6, "heads": 6, "patch": 4, "steps": 4000, "every": 500, "minutes": 28.0, "shift": 1,
+            "data": "emoji", "width": 192, "layers": 6, "heads": 6, "patch": 4, "steps": 4000, "every": 500,
+            "minutes": 28.0, "shift": 1,
         },
     }  # fmt: skip
     best: ClassVar[tuple[str, str]] = ("valid_loss", "min")
