@@ -36,14 +36,14 @@ class Linear(nn.Linear):
 def quick(x: Tensor, weight_OI: Tensor, few: int) -> bool:
     """Whether the kernel is the quicker way for up to `few` rows, and a possible one."""
     return (
-        x.numel() <= few * x.shape[-1]
-        and not torch.is_grad_enabled()
+        not torch.is_grad_enabled()
+        and not torch.compiler.is_compiling()  # before any size is looked at, which may be unknown then
+        and x.numel() <= few * x.shape[-1]
         and weight_OI.numel() >= LARGE
         and x.dtype == torch.float32
         and x.is_cpu
         and weight_OI.is_cpu
         and weight_OI.dtype in (torch.float32, torch.int8)
-        and not torch.compiler.is_compiling()
     )
 
 
