@@ -14,7 +14,7 @@ from engram.core.registry import catalogue
 def test_help_names_every_verb(engram):
     text = engram("--help").out
     assert all(f"engram {verb}" in text for verb in cli.VERBS)
-    assert engram().out == text
+    assert engram().out.split() == text.split()
     assert engram("--version").out.startswith("engram ")
 
 
