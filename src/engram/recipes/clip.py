@@ -134,11 +134,8 @@ class CLIPRecipe(Pretrained):
         loaded = self._pictures()
         if self.from_:
             model, tokeniser = checkpoint(self.from_, CLIP)
-            if tokeniser is None:
-                raise EngramError(f"{self.from_} has no tokeniser, and without it its tokens mean nothing.")
-            return self._captioned(
-                fitted(loaded, matcher(model).config.shape), tokeniser, matcher(model).config.context
-            )
+            config = matcher(model).config
+            return self._captioned(fitted(loaded, config.shape), spoken(tokeniser, self.from_), config.context)
         texts = (text for split in loaded.splits.values() for text in split["caption"])
         made = Tokeniser.train(
             self.tokeniser, texts, size=self.tokens, specials=SPECIALS, template="<|startoftext|> $A <|endoftext|>"
@@ -157,8 +154,8 @@ class CLIPRecipe(Pretrained):
         return Captioned(data, tokeniser, tuple(captions), context)
 
     def bare(self, found: Checkpoint, info: Info) -> Captioned:
-        model = matcher(found.model)
-        return Captioned(Data(info, {}), spoken(found), (), model.config.context, found.preprocess)
+        context, tokeniser = matcher(found.model).config.context, spoken(found.tokeniser, found.path)
+        return Captioned(Data(info, {}), tokeniser, (), context, found.preprocess)
 
     def reload(self, folder: Path) -> Captioned:
         config = architecture(folder)

@@ -67,10 +67,11 @@ class Pretrained(Recipe):
         return model
 
 
-def spoken(found: Checkpoint) -> Tokeniser:
-    if found.tokeniser is None:
-        raise EngramError(f"{found.path} has no tokeniser, and without it its tokens mean nothing.")
-    return found.tokeniser
+def spoken(tokeniser: Tokeniser | None, source: str | Path) -> Tokeniser:
+    """The tokeniser of a checkpoint, which must be there."""
+    if tokeniser is None:
+        raise EngramError(f"{source} has no tokeniser, and without it its tokens mean nothing.")
+    return tokeniser
 
 
 def architecture(folder: Path) -> dict[str, Any]:
@@ -116,10 +117,7 @@ class Language(Pretrained):
     def made(self, text: corpus.Text) -> Tokeniser:
         """The checkpoint's tokeniser, or one trained on the text."""
         if self.from_:
-            found = checkpoint(self.from_, self.Model)[1]
-            if found is None:
-                raise EngramError(f"{self.from_} has no tokeniser, and without it its tokens mean nothing.")
-            return found
+            return spoken(checkpoint(self.from_, self.Model)[1], self.from_)
         pieces = (piece for split in text.splits.values() for piece in split())
         specials = self.specials.get(self.tokeniser, ())
         return Tokeniser.train(self.tokeniser, pieces, size=self.tokens, specials=specials, template=self.template)
@@ -129,7 +127,7 @@ class Language(Pretrained):
         return Corpus(found.info, found.tokeniser, found.splits, folder)
 
     def bare(self, found: Checkpoint, info: Info) -> Corpus:
-        return Corpus(info, spoken(found), {})
+        return Corpus(info, spoken(found.tokeniser, found.path), {})
 
     def files(self, data: Corpus) -> Mapping[str, bytes]:
         return {TOKENISER: data.tokeniser.to_bytes()}

@@ -105,9 +105,7 @@ class TranslateRecipe(Pretrained):
     def load(self) -> Pairs:
         loaded = self._texts()
         if self.from_:
-            tokeniser = checkpoint(self.from_, Transformer)[1]
-            if tokeniser is None:
-                raise EngramError(f"{self.from_} has no tokeniser, and without it its tokens mean nothing.")
+            tokeniser = spoken(checkpoint(self.from_, Transformer)[1], self.from_)
         else:
             texts = (text for side in ("source", "target") for text in loaded.train[side])
             every = texts if self.tokeniser != "characters" else self._all_texts(loaded)
@@ -131,7 +129,7 @@ class TranslateRecipe(Pretrained):
         return self._encoded(self._texts(), Tokeniser.load(folder / TOKENISER), folder)
 
     def bare(self, found: Checkpoint, info: Info) -> Pairs:
-        return Pairs(info, spoken(found), {})
+        return Pairs(info, spoken(found.tokeniser, found.path), {})
 
     def files(self, data: Pairs) -> Mapping[str, bytes]:
         return {TOKENISER: data.tokeniser.to_bytes()}
