@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from engram.core.errors import EngramError
 from engram.core.tap import tap
 from engram.layers.attention import Attention, KeyValues, check_heads
+from engram.layers.gelu import gelu_tanh
 from engram.layers.linear import Linear
 from engram.layers.position import Rotary
 
@@ -47,7 +48,7 @@ def relu2(z: Tensor) -> Tensor:
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
     "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),  # GPT-2
+    "gelu_tanh": gelu_tanh,  # GPT-2
     "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),  # CLIP
     "relu2": relu2,
     "silu": F.silu,
@@ -105,7 +106,7 @@ class FeedForward(nn.Module):
     def __init__(self, config: BlockConfig) -> None:
         super().__init__()
         inside = config.inside or 4 * config.width
-        self.f = FUNCTIONS[config.function]
+        self.function, self.f = config.function, FUNCTIONS[config.function]
         self.up = Linear(config.width, inside, config.bias)
         self.down = Linear(inside, config.width, config.bias)
         self.gate = Linear(config.width, inside, config.bias) if config.function == "swiglu" else None

@@ -2,7 +2,8 @@
 
 A `Reader` gives the logits after some rows of tokens and remembers what it has read, so that rows which grew cost
 only what is new, and rows which were taken back cost nothing. Rows of unequal length are padded on the left, where
-nobody sees it: each token keeps its own place, and all rows end together.
+nobody sees it: each token keeps its own place, and all rows end together. One token after one row goes through all
+blocks in a kernel of their own (layers/round).
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,8 +13,10 @@ import torch
 from torch import Tensor
 
 from engram.core.errors import EngramError
+from engram.core.tap import watching
 from engram.layers.attention import KeyValues, causal_mask
 from engram.layers.decoding import Beam, Choice, accept, beam_search, choose, probabilities, window_start
+from engram.layers.round import pass_through, rounds
 
 if TYPE_CHECKING:
     from engram.models.gpt import GPT
@@ -24,6 +27,7 @@ class Reader:
 
     def __init__(self, model: "GPT", *, cached: bool = True) -> None:
         self.model, self.cached = model, cached
+        self.rounds = rounds(model.blocks) if cached else None
         self.forget()
 
     def forget(self) -> None:
@@ -44,6 +48,10 @@ class Reader:
         for layer in self.cache:
             layer.length = known
         self.x_BT, self.padding_B = x_BT, padding_B
+        if self.rounds is not None and x_BT[:, known:].shape == (1, 1) and known and not watching():
+            h_BTE = self.model.embed(x_BT[:, known:], known)
+            pass_through(self.rounds, h_BTE[0, 0], self.cache)
+            return self.model.logits(h_BTE)
         cache = self.cache if self.cached else None
         return self.model(x_BT[:, known:], cache=cache, last=last, **self._padded(known, width))
 
