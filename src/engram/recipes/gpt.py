@@ -76,7 +76,8 @@ class GPTRecipe(Language):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "tiny": {"width": 16, "layers": 2, "heads": 2, "context": 16, "batch": 4, "steps": 20, "every": 10},
         "full": {
-            "width": 256, "layers": 6, "context": 256, "batch": 8, "steps": 2000, "every": 200, "weight_decay": 0.1,
+            "width": 192, "layers": 6, "heads": 6, "context": 256, "batch": 12, "steps": 2500, "every": 250,
+            "dropout": 0.1, "weight_decay": 0.1,
         },
     }  # fmt: skip
     specials: ClassVar[Mapping[str, tuple[str, ...]]] = {

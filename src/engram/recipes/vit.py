@@ -53,7 +53,7 @@ class ViTRecipe(Classifier, Pretrained):
     Model: ClassVar[type[nn.Module]] = ViT
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "tiny": TINY | {"width": 16, "layers": 2, "heads": 2, "patch": 4},
-        "full": {"width": 128, "layers": 5, "steps": 3000, "every": 300, "dropout": 0.05},
+        "full": {"width": 128, "layers": 5, "steps": 4500, "every": 500, "dropout": 0.1},
     }
     Ask: ClassVar[type] = Seeing
     Subject: ClassVar[type] = Picture
@@ -63,7 +63,7 @@ class ViTRecipe(Classifier, Pretrained):
     model: ViT.Config = field(default_factory=lambda: ViT.Config(width=96, layers=4, patch=7, function="relu2"))
     smoothing: float = 0.1
     augment: Augment = field(default_factory=Augment)
-    descent: Descent = replace(MUON, lr=0.02, rest_lr=3e-3, weight_decay=0.05, warmup=0.03)
+    descent: Descent = replace(MUON, rest_lr=3e-3, weight_decay=0.05, warmup=0.03)
 
     def load(self) -> Data:
         loaded = super().load()
