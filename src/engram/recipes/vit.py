@@ -53,7 +53,7 @@ class ViTRecipe(Classifier, Pretrained):
     Model: ClassVar[type[nn.Module]] = ViT
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "tiny": TINY | {"width": 16, "layers": 2, "heads": 2, "patch": 4},
-        "full": {"width": 128, "layers": 5, "steps": 4500, "every": 500, "dropout": 0.1},
+        "full": {"width": 128, "layers": 5, "steps": 8000, "every": 1000, "dropout": 0.1},
     }
     Ask: ClassVar[type] = Seeing
     Subject: ClassVar[type] = Picture
