@@ -1,0 +1,295 @@
+"""Leaky integrate-and-fire neuron (note 003 §2.2; Lapicque 1907).   N neurons, T time steps, 2 the state: v, wait
+
+    tau_m dv/dt = v_in - v                                  below the threshold                                 (1)
+    v reaches 1: a spike; v is 0 for the time tau_ref, and starts again                                         (2)
+    v(t) = v_in + (v(0) - v_in) e^(-t / tau_m)              the solution of (1) for a constant v_in             (3)
+    t = tau_m ln((v_in - v(0)) / (v_in - 1))                when it reaches 1, for v_in > 1                     (4)
+    rate = 1 / (tau_ref - tau_m ln(1 - 1 / v_in))           for v_in > 1, otherwise 0                           (5)
+
+with a membrane's own quantities, J the injected current:
+
+    c dV/dt = J - g_L (V - V_L),   a spike at V_th          tau_m = c / g_L                                     (6)
+    v = (V - V_L) / (V_th - V_L),   v_in = J / (g_L (V_th - V_L))                                               (7)
+
+The input is held during a step, so (3) is exact and (4) says when within the step a spike falls: spike times do not
+depend on the step. `exact=False` does what most simulators do: a spike waits for the end of its step, which makes each
+interval longer by half a step on average, and tau_ref is rounded to whole steps.
+"""
+
+import math
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numba import njit, prange
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from engram.core.errors import EngramError
+from engram.core.tap import tap
+from engram.neurons.kernels import compiled
+
+Array = NDArray[np.float64]
+LANES = 8
+"""neurons whose inputs lie in one line of the cache"""
+
+
+class Spikes(NamedTuple):
+    """When, and which neuron's: neuron after neuron, each one's in order of time."""
+
+    time_ms: Array
+    neuron: NDArray[np.int64]
+
+    def of(self, neuron: int) -> Array:
+        """The spike train of one neuron."""
+        return self.time_ms[np.searchsorted(self.neuron, neuron) : np.searchsorted(self.neuron, neuron + 1)]
+
+    def in_order_of_time(self) -> "Spikes":
+        order = np.argsort(self.time_ms, kind="stable")
+        return Spikes(self.time_ms[order], self.neuron[order])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Membrane:
+    """The quantities that (6) is made of, and the way to the form without dimensions and back (7)."""
+
+    c: float = 1.0
+    """capacitance, µF/cm²"""
+    g_L: float = 0.05
+    """conductance of the leak, mS/cm²"""
+    V_L: float = -65.0
+    """where the leak draws the voltage, mV"""
+    V_th: float = -50.0
+    """where a spike begins, mV"""
+
+    def __post_init__(self) -> None:
+        for name in ("c", "g_L"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise EngramError(f"{name} must be greater than 0, not {getattr(self, name)}.")
+        if not self.V_th > self.V_L:
+            raise EngramError(f"V_th must be above V_L ({self.V_L}), not {self.V_th}.")
+
+    @property
+    def tau_m_ms(self) -> float:
+        return self.c / self.g_L  # (6)
+
+    def v(self, V: Tensor) -> Tensor:
+        return (V - self.V_L) / (self.V_th - self.V_L)  # (7)
+
+    def V(self, v: Tensor) -> Tensor:
+        return self.V_L + v * (self.V_th - self.V_L)
+
+    def v_in(self, J: Tensor) -> Tensor:
+        return J / (self.g_L * (self.V_th - self.V_L))  # (7)
+
+    def J(self, v_in: Tensor) -> Tensor:
+        return v_in * self.g_L * (self.V_th - self.V_L)
+
+
+class LIF(nn.Module):
+    """N independent neurons, each with its own time constants; `state` holds v and how long it still has to wait."""
+
+    tau_m_ms: Tensor
+    tau_ref_ms: Tensor
+    state: Tensor
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        neurons: int = 1
+        """number of independent neurons (N)"""
+        tau_m_ms: float = 20.0
+        """time constant of the membrane, ms"""
+        tau_ref_ms: float = 2.0
+        """time after a spike in which nothing happens, ms"""
+        step_ms: float = 0.1
+        """time step, ms, in which the input stays as it is"""
+        exact: bool = True
+        """let spikes fall where they do within a step, instead of at its end"""
+
+        def __post_init__(self) -> None:
+            for field in fields(self):
+                if not math.isfinite(getattr(self, field.name)):
+                    raise EngramError(f"{field.name} must be a finite number, not {getattr(self, field.name)}.")
+            for name in ("neurons", "tau_m_ms", "step_ms"):
+                if getattr(self, name) <= 0:
+                    raise EngramError(f"{name} must be greater than 0, not {getattr(self, name)}.")
+            if self.tau_ref_ms < 0:
+                raise EngramError(f"tau_ref_ms must be at least 0, not {self.tau_ref_ms}.")
+
+    def __init__(self, config: Config | None = None) -> None:
+        super().__init__()
+        self.config = config or self.Config()
+        for name in ("tau_m_ms", "tau_ref_ms"):
+            value = getattr(self.config, name)
+            self.register_buffer(name, torch.full((self.config.neurons,), value, dtype=torch.float64))
+        self.register_buffer("state", self.rest())
+
+    def rest(self) -> Tensor:
+        """No voltage, and nothing to wait for, 2×N."""
+        return torch.zeros(2, self.config.neurons, dtype=torch.float64)
+
+    def step(self, state_2N: Tensor, v_in_TN: Tensor, *, record: bool = True) -> tuple[Tensor, Tensor, Spikes]:
+        """Advance T steps, holding v_in_TN[t] during step t: the new state, v after each step (T×N), and the spikes.
+
+        Times begin with 0 at the first step. Without `record` there is no T×N of v, which saves most of the time.
+        """
+        N = self.config.neurons
+        if state_2N.shape != (2, N) or v_in_TN.ndim != 2 or v_in_TN.shape[1] != N:
+            raise EngramError(
+                f"{N} neurons need a state of shape 2×N and an input of shape T×N, not {tuple(state_2N.shape)} and "
+                f"{tuple(v_in_TN.shape)}."
+            )
+        new_2N = state_2N.double().clone(memory_format=torch.contiguous_format)
+        u_TN = v_in_TN.double().contiguous().numpy()
+        first_N, time_ms = self._room(u_TN.max(0, initial=0.0), len(u_TN) * self.config.step_ms)
+        v_TN = np.empty(u_TN.shape if record else (0, N))
+        advance = _advance_exactly if self.config.exact else _advance_by_steps
+        count_N = advance(new_2N.numpy(), *self._constants(), self.config.step_ms, u_TN, v_TN, time_ms, first_N)
+        return new_2N, torch.from_numpy(v_TN), packed(time_ms, first_N, count_N)
+
+    def spikes(self, v_in_N: ArrayLike | Tensor, duration_ms: float) -> Spikes:
+        """The exact spikes under an input that never changes, from rest: (5) from one to the next, without steps."""
+        u_N = np.ascontiguousarray(np.broadcast_to(np.asarray(v_in_N, np.float64), self.config.neurons))
+        first_N, time_ms = self._room(u_N, duration_ms)
+        tau_N, wait_N = self._constants()
+        return packed(time_ms, first_N, _from_spike_to_spike(tau_N, wait_N, u_N, duration_ms, time_ms, first_N))
+
+    def forward(self, v_in_TN: Tensor) -> Tensor:
+        """v after each step, T×N, under an input that finds the neurons at rest; their own state stays as it is."""
+        return tap("v", self.step(self.rest(), v_in_TN)[1])
+
+    def clear_step(self, state_2N: Tensor, v_in_N: Tensor) -> tuple[Tensor, list[tuple[float, int]]]:
+        """One step as the equations say it, and (time, neuron) of its spikes: what `step` computes, slowly."""
+        spiked, new_2N = list[tuple[float, int]](), state_2N.clone()
+        for i, (v, wait, u) in enumerate(zip(*state_2N.tolist(), v_in_N.tolist(), strict=True)):
+            tau, refractory, now, end = self.tau_m_ms[i].item(), self.tau_ref_ms[i].item(), 0.0, self.config.step_ms
+            while now + wait < end:
+                now, wait = now + wait, 0.0
+                rises = tau * math.log((u - v) / (u - 1)) if u > 1 else math.inf  # (4)
+                if now + rises > end:
+                    v = u + (v - u) * math.exp(-(end - now) / tau)  # (3)
+                    now = end
+                    break
+                now, v, wait = now + rises, 0.0, refractory  # (2)
+                spiked.append((now, i))
+            new_2N[0, i], new_2N[1, i] = v, max(0.0, wait - (end - now))
+        return new_2N, spiked
+
+    def _constants(self) -> tuple[Array, Array]:
+        if self.config.exact:
+            return self.tau_m_ms.numpy(), self.tau_ref_ms.numpy()
+        step = self.config.step_ms
+        return self.tau_m_ms.numpy(), torch.round(self.tau_ref_ms / step).mul(step).numpy()
+
+    def _room(self, most_N: Array, duration_ms: float) -> tuple[NDArray[np.int64], Array]:
+        """Room for the spikes of each neuron, of which there cannot be more than under its largest input."""
+        if not np.isfinite(most_N).all():
+            raise EngramError("The input must be finite.")
+        rate_N = rate_hz(most_N, *self._constants())
+        first_N = np.concatenate([[0], np.cumsum(np.floor(duration_ms / 1000 * rate_N).astype(np.int64) + 2)])
+        return first_N, np.empty(first_N[-1])
+
+
+def rate_hz(v_in: ArrayLike, tau_m_ms: ArrayLike = 20.0, tau_ref_ms: ArrayLike = 2.0) -> Array:
+    """Spikes per second under a constant input."""
+    u = np.asarray(v_in, np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        interval_ms = np.asarray(tau_ref_ms) - np.asarray(tau_m_ms) * np.log1p(-1 / np.maximum(u, 1))
+        return np.where(u > 1, 1000 / interval_ms, 0.0)  # (5)
+
+
+def packed(time_ms: Array, first_N: NDArray[np.int64], count_N: NDArray[np.int64]) -> Spikes:
+    """The spikes without the room that was left."""
+    neuron = np.repeat(np.arange(len(count_N)), count_N)
+    place = np.arange(len(neuron)) - np.repeat(np.cumsum(count_N) - count_N, count_N)
+    return Spikes(time_ms[first_N[neuron] + place], neuron)
+
+
+@njit(cache=True, error_model="numpy", nogil=True, parallel=True)
+def _from_spike_to_spike(
+    tau_N: Array, wait_N: Array, u_N: Array, duration_ms: float, time_ms: Array, first_N: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    count_N = np.zeros(len(u_N), np.int64)
+    for i in prange(len(u_N)):
+        if u_N[i] > 1:
+            rises = -tau_N[i] * math.log1p(-1 / u_N[i])
+            interval = wait_N[i] + rises
+            count = math.floor((duration_ms - rises) / interval) + 1 if duration_ms >= rises else 0
+            for k in range(count):
+                time_ms[first_N[i] + k] = rises + k * interval
+            count_N[i] = count
+    return count_N
+
+
+@njit(cache=True, error_model="numpy", nogil=True, parallel=True)
+def _advance_exactly(
+    state_2N: Array, tau_N: Array, wait_N: Array, step_ms: float, u_TN: Array, v_TN: Array, time_ms: Array,
+    first_N: NDArray[np.int64],
+) -> NDArray[np.int64]:  # fmt: skip
+    """Advance in place; how many spikes each neuron had."""
+    T, N = u_TN.shape
+    count_N, kept_N = np.zeros(N, np.int64), np.exp(-step_ms / tau_N)
+    for group in prange((N + LANES - 1) // LANES):
+        lanes = range(group * LANES, min(N, (group + 1) * LANES))
+        for t in range(T):
+            for i in lanes:
+                u, v, wait = u_TN[t, i], state_2N[0, i], state_2N[1, i]
+                risen = u + (v - u) * kept_N[i]  # (3)
+                if wait == 0 and risen < 1:
+                    state_2N[0, i] = risen
+                elif wait >= step_ms:
+                    state_2N[1, i] = wait - step_ms
+                else:
+                    state_2N[0, i], state_2N[1, i], count_N[i] = _within(
+                        v, wait, u, tau_N[i], wait_N[i], step_ms, t * step_ms, time_ms[first_N[i] :], count_N[i]
+                    )
+                if len(v_TN):
+                    v_TN[t, i] = state_2N[0, i]
+    return count_N
+
+
+@compiled
+def _within(
+    v: float, wait: float, u: float, tau: float, refractory: float, step_ms: float, began_ms: float, time_ms: Array,
+    count: int,
+) -> tuple[float, float, int]:  # fmt: skip
+    """One step of one neuron, in which it stops waiting, or fires, maybe several times."""
+    now = wait
+    while True:
+        rises = tau * math.log((u - v) / (u - 1)) if u > 1 else math.inf  # (4)
+        if now + rises > step_ms:
+            return u + (v - u) * math.exp((now - step_ms) / tau), 0.0, count  # (3)
+        time_ms[count] = began_ms + now + rises
+        count += 1
+        now += rises + refractory  # (2)
+        v = 0.0
+        if now >= step_ms:
+            return 0.0, now - step_ms, count
+
+
+@njit(cache=True, error_model="numpy", nogil=True, parallel=True)
+def _advance_by_steps(
+    state_2N: Array, tau_N: Array, wait_N: Array, step_ms: float, u_TN: Array, v_TN: Array, time_ms: Array,
+    first_N: NDArray[np.int64],
+) -> NDArray[np.int64]:  # fmt: skip
+    """The same with spikes at the ends of steps only."""
+    T, N = u_TN.shape
+    count_N, kept_N = np.zeros(N, np.int64), np.exp(-step_ms / tau_N)
+    for group in prange((N + LANES - 1) // LANES):
+        lanes = range(group * LANES, min(N, (group + 1) * LANES))
+        for t in range(T):
+            for i in lanes:
+                if state_2N[1, i] > step_ms / 2:
+                    state_2N[1, i] -= step_ms
+                else:
+                    v = u_TN[t, i] + (state_2N[0, i] - u_TN[t, i]) * kept_N[i]  # (3)
+                    state_2N[1, i] = 0.0
+                    if v >= 1:
+                        time_ms[first_N[i] + count_N[i]] = (t + 1) * step_ms
+                        count_N[i] += 1
+                        v, state_2N[1, i] = 0.0, wait_N[i]  # (2)
+                    state_2N[0, i] = v
+                if len(v_TN):
+                    v_TN[t, i] = state_2N[0, i]
+    return count_N
