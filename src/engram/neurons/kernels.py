@@ -66,14 +66,14 @@ def _advance_lanes(
     inf_3L, kept_3L = np.empty((3, LANES)), np.empty((3, LANES))
     _copy(state_4N, first, x_4L, 0, count)
     _copy(p_8N, first, p_8L, 0, count)
-    _aim_gates(x_4L, p_8L, step_ms / 2, inf_3L, kept_3L)
+    aim_gates(x_4L, p_8L, step_ms / 2, inf_3L, kept_3L)
     for t in range(len(current_TN)):
         for i in range(count):
             J_L[i] = current_TN[t, first + i]
-        _relax_gates(x_4L, inf_3L, kept_3L)  # (8)
-        _relax_voltage(x_4L, p_8L, step_ms, J_L)  # (9)
-        _aim_gates(x_4L, p_8L, step_ms / 2, inf_3L, kept_3L)  # for this step's second half and the next one's first
-        _relax_gates(x_4L, inf_3L, kept_3L)  # (10)
+        relax_gates(x_4L, inf_3L, kept_3L)  # (8)
+        relax_voltage(x_4L, p_8L, step_ms, J_L)  # (9)
+        aim_gates(x_4L, p_8L, step_ms / 2, inf_3L, kept_3L)  # for this step's second half and the next one's first
+        relax_gates(x_4L, inf_3L, kept_3L)  # (10)
         _copy(x_4L, 0, recording_T4N[t], first, count)
     _copy(x_4L, 0, state_4N, first, count)
 
@@ -87,14 +87,14 @@ def _copy(source: Array, source_first: int, target: Array, target_first: int, co
 
 
 @inlined
-def _relax_gates(x_4L: Array, inf_3L: Array, kept_3L: Array) -> None:
+def relax_gates(x_4L: Array, inf_3L: Array, kept_3L: Array) -> None:
     for a in range(3):
         for i in range(LANES):
             x_4L[1 + a, i] = _relax(x_4L[1 + a, i], inf_3L[a, i], kept_3L[a, i])
 
 
 @inlined
-def _relax_voltage(x_4L: Array, p_8L: Array, time_ms: float, J_L: Array) -> None:
+def relax_voltage(x_4L: Array, p_8L: Array, time_ms: float, J_L: Array) -> None:
     c, g_Na, g_K, g_L, V_Na, V_K, V_L = p_8L[0], p_8L[1], p_8L[2], p_8L[3], p_8L[4], p_8L[5], p_8L[6]
     for i in range(LANES):
         V, m, h, n = x_4L[0, i], x_4L[1, i], x_4L[2, i], x_4L[3, i]
@@ -106,7 +106,7 @@ def _relax_voltage(x_4L: Array, p_8L: Array, time_ms: float, J_L: Array) -> None
 
 
 @inlined
-def _aim_gates(x_4L: Array, p_8L: Array, time_ms: float, inf_3L: Array, kept_3L: Array) -> None:
+def aim_gates(x_4L: Array, p_8L: Array, time_ms: float, inf_3L: Array, kept_3L: Array) -> None:
     """What the gates tend to at the present V, and what they keep of their distance from it after time_ms."""
     for i in range(LANES):
         alpha_m, beta_m, alpha_h, beta_h, alpha_n, beta_n = _rates(x_4L[0, i])
