@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from engram.neurons.kernels import LANES, aim_gates, relax_gates, relax_voltage, compiled
+from engram.neurons.kernels import LANES, aim_gates, compiled, relax_gates, relax_voltage
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
