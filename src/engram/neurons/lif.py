@@ -206,6 +206,21 @@ def packed(time_ms: Array, first_N: NDArray[np.int64], count_N: NDArray[np.int64
     return Spikes(time_ms[first_N[neuron] + place], neuron)
 
 
+def by_neuron(time_ms: Array, neuron: NDArray[np.int64], neurons: int) -> Spikes:
+    """Spikes in order of time, sorted by neuron: each has its place as soon as they are counted."""
+    begin_N = np.concatenate([[0], np.cumsum(np.bincount(neuron, minlength=neurons))])
+    sorted_ms = np.empty_like(time_ms)
+    _place(time_ms, neuron, begin_N.copy(), sorted_ms)
+    return Spikes(sorted_ms, np.repeat(np.arange(neurons), np.diff(begin_N)))
+
+
+@compiled
+def _place(time_ms: Array, neuron: NDArray[np.int64], next_N: NDArray[np.int64], sorted_ms: Array) -> None:
+    for k in range(len(time_ms)):
+        sorted_ms[next_N[neuron[k]]] = time_ms[k]
+        next_N[neuron[k]] += 1
+
+
 @njit(cache=True, error_model="numpy", nogil=True, parallel=True)
 def _from_spike_to_spike(
     tau_N: Array, wait_N: Array, u_N: Array, duration_ms: float, time_ms: Array, first_N: NDArray[np.int64]

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from engram.core.errors import EngramError
 from engram.neurons.hodgkin_huxley import THRESHOLD_MV, HodgkinHuxley
-from engram.neurons.lif import Spikes
+from engram.neurons.lif import Spikes, by_neuron
 from engram.neurons.network_kernel import Circuit, Watched, advance
 
 Array = NDArray[np.float64]
@@ -238,9 +238,9 @@ class Network(nn.Module):
         new.recent_count = np.concatenate([state.recent_count, count_T])[steps:] if longest else state.recent_count
         new.recent = everyone[len(everyone) - new.recent_count.sum() :]
         time_ms = np.repeat(np.arange(1, steps + 1) * self.step_ms, count_T)
-        order = np.argsort(fired, kind="stable")
-        spikes = Spikes(time_ms[order], fired[order])
-        recording = Recording(spikes, torch.from_numpy(seen.v_TR), torch.from_numpy(seen.s_TR), steps * self.step_ms)
+        recording = Recording(
+            by_neuron(time_ms, fired, N), torch.from_numpy(seen.v_TR), torch.from_numpy(seen.s_TR), steps * self.step_ms
+        )
         return new, recording
 
     def _build(self) -> Circuit:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from engram.neurons.kernels import LANES, aim_gates, compiled, relax_gates, relax_voltage
+from engram.neurons.kernels import LANES, aim_gates, compiled, inlined, relax_gates, relax_voltage
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -127,7 +127,7 @@ def _advance(
     return steps
 
 
-@compiled
+@inlined
 def _deliver(s_N: Array, circuit: Circuit, p: int, fired: Integers) -> None:
     """What some neurons' spikes do through the synapses of one delay."""
     begin_N, target_M, jump_M = circuit.begin_PN[p], circuit.target_M, circuit.jump_M
@@ -136,7 +136,7 @@ def _deliver(s_N: Array, circuit: Circuit, p: int, fired: Integers) -> None:
             s_N[target_M[m]] += jump_M[m]  # (4)
 
 
-@compiled
+@inlined
 def _lif_step(
     v_N: Array, s_N: Array, wait_N: Integers, circuit: Circuit, drive_N: Array, count: int, fired: Integers
 ) -> int:
@@ -155,7 +155,7 @@ def _lif_step(
     return found
 
 
-@compiled
+@inlined
 def _hh_step(v_N: Array, s_N: Array, hh: Lanes, circuit: Circuit, drive_N: Array, first: int, fired: Integers) -> int:
     """One step of the Hodgkin–Huxley neurons (2), and whose voltage rises through the threshold."""
     found, J_L, step_ms = 0, np.zeros(LANES), circuit.step_ms
@@ -187,7 +187,7 @@ def _uniform(random: NDArray[np.uint64]) -> float:
     return (np.float64(z >> np.uint64(11)) + 0.5) * 2.0**-53
 
 
-@compiled
+@inlined
 def _poisson(s_N: Array, random: NDArray[np.uint64], circuit: Circuit, q: int) -> None:
     """Spikes from outside in one step: they come at intervals that are exponential, each to a neuron at random."""
     per_step, first, count = circuit.per_step_Q[q], circuit.noisy_Q2[q, 0], circuit.noisy_Q2[q, 1]

@@ -1,0 +1,175 @@
+"""Populations that compute, spike by spike beside Nengo, and beside the mathematics."""
+
+import nengo
+import numpy as np
+import pytest
+import torch
+
+from engram.core.errors import EngramError
+from engram.neurons.dynamics import Assembly, Node, State
+from engram.neurons.population import Population
+
+STEPS = 1500
+
+
+def twin(sim, ensemble) -> Population:
+    """The same population as one of Nengo's."""
+    built = sim.data[ensemble]
+    model = Population(Population.Config(neurons=ensemble.n_neurons, dimensions=ensemble.dimensions))
+    model.encoder_ND.copy_(torch.from_numpy(built.encoders))
+    model.gain_N.copy_(torch.from_numpy(built.gain))
+    model.bias_N.copy_(torch.from_numpy(built.bias))
+    return model
+
+
+def weights(sim, connection) -> torch.Tensor:
+    return torch.from_numpy(np.array(sim.data[connection].weights).T.copy())
+
+
+def began(net: Assembly, sim, *ensembles) -> State:
+    state = net.rest()
+    state.v_N[:] = np.concatenate([sim.model.sig[one.neurons]["voltage"].initial_value for one in ensembles])
+    return state
+
+
+def spiked(recording, steps: int, neurons: int) -> np.ndarray:
+    """T × N, whether there was a spike in the step."""
+    grid = np.zeros((steps, neurons), bool)
+    step = np.ceil(np.round(recording.spikes.time_ms, 9)).astype(int) - 1
+    grid[step, recording.spikes.neuron] = True
+    return grid
+
+
+def test_an_integrator_fires_exactly_as_nengos():
+    with nengo.Network(seed=3) as theirs:
+        node, ensemble = nengo.Node(lambda t: np.sin(6 * t)), nengo.Ensemble(200, 1)
+        nengo.Connection(node, ensemble, transform=0.1, synapse=0.1)
+        loop = nengo.Connection(ensemble, ensemble, synapse=0.1)
+        seen, fired = nengo.Probe(ensemble, synapse=0.01), nengo.Probe(ensemble.neurons)
+    with nengo.Simulator(theirs, progress_bar=False) as sim:
+        sim.run_steps(STEPS)
+    net = Assembly()
+    u, x = net.input(1), net.population(twin(sim, ensemble))
+    net.connect(u, x, transform=0.1, tau_ms=100)
+    net.connect(x, x, decoders=weights(sim, loop), tau_ms=100)
+    probe = net.probe(x, tau_ms=10)
+    signal = torch.from_numpy(np.sin(6 * np.arange(1, STEPS + 1) * 0.001))[:, None]
+    _, recording = net.step(began(net, sim, ensemble), {u: signal})
+    assert np.array_equal(spiked(recording, STEPS, 200), sim.data[fired] > 0)
+    assert np.abs(recording.probed[probe].numpy() - sim.data[seen]).mean() < 0.02  # decoders from other samples
+
+
+def test_an_oscillator_and_a_second_population_fire_exactly_as_nengos():
+    with nengo.Network(seed=5) as theirs:
+        node = nengo.Node(lambda t: [1.0, 0.0] if t <= 0.1 else [0.0, 0.0])
+        first, second = nengo.Ensemble(150, 2), nengo.Ensemble(80, 1)
+        nengo.Connection(node, first)
+        loop = nengo.Connection(first, first, transform=[[1, -0.6], [0.6, 1]], synapse=0.1)
+        product = nengo.Connection(first, second, function=lambda x: x[0] * x[1], synapse=0.005)
+        fired = [nengo.Probe(one.neurons) for one in (first, second)]
+    with nengo.Simulator(theirs, progress_bar=False) as sim:
+        sim.run_steps(STEPS)
+    net = Assembly()
+    u, a, b = net.input(2), net.population(twin(sim, first)), net.population(twin(sim, second))
+    net.connect(u, a, tau_ms=5)
+    net.connect(a, a, decoders=weights(sim, loop), tau_ms=100)
+    net.connect(a, b, decoders=weights(sim, product), tau_ms=5)
+    signal = torch.zeros(STEPS, 2)
+    signal[:100, 0] = 1
+    _, recording = net.step(began(net, sim, first, second), {u: signal})
+    both = np.concatenate([sim.data[one] > 0 for one in fired], 1)
+    assert np.array_equal(spiked(recording, STEPS, 230), both)
+
+
+def settled(net: Assembly, probe: Node, inputs: dict[Node, float], steps: int = 600) -> float:
+    held = {node: torch.full((steps, 1), value) for node, value in inputs.items()}
+    _, recording = net.step(net.rest(torch.Generator().manual_seed(0)), held, steps)
+    return recording.probed[probe][-200:].mean().item()
+
+
+@pytest.mark.parametrize("spiking", [True, False])
+def test_a_channel_an_addition_and_a_product(spiking):
+    net = Assembly(spiking=spiking)
+    u, w = net.input(1), net.input(1)
+    pair = net.population(Population.Config(neurons=800, dimensions=2, radius=1.5))
+    line = net.population(Population.Config(neurons=300, seed=1))
+    net.connect(u, pair, transform=[[1.0], [0.0]], tau_ms=0)
+    net.connect(w, pair, transform=[[0.0], [1.0]], tau_ms=0)
+    net.connect(pair, line, function=lambda x: x[:, :1] + x[:, 1:], tau_ms=10)
+    both, added = net.probe(pair, lambda x: x[:, :1] * x[:, 1:], tau_ms=30), net.probe(line, tau_ms=30)
+    assert settled(net, both, {u: 0.8, w: -0.7}) == pytest.approx(-0.56, abs=0.05)
+    assert settled(net, added, {u: 0.8, w: -0.5}) == pytest.approx(0.3, abs=0.05)
+
+
+def test_rates_integrate():
+    net = Assembly(spiking=False)
+    u, x = net.input(1), net.population(Population.Config(neurons=500))
+    net.connect(u, x, transform=0.1, tau_ms=100)
+    net.connect(x, x, tau_ms=100)
+    probe = net.probe(x, tau_ms=5)
+    signal = torch.zeros(2000, 1)
+    signal[200:700] = 1.0  # half a second at one: the integral is a half
+    _, recording = net.step(net.rest(), {u: signal})
+    assert recording.probed[probe][900].item() == pytest.approx(0.5, abs=0.03)
+    assert recording.probed[probe][-1].item() == pytest.approx(recording.probed[probe][900].item(), abs=0.05)
+    assert len(recording.spikes.time_ms) == 0
+
+
+def test_the_rate_form_is_that_of_the_notes():
+    """tau ds/dt = -s + rate(s) W + beta + C, with the whole matrix W, step by step."""
+    net = Assembly(spiking=False)
+    u, x = net.input(1), net.population(Population.Config(neurons=40))
+    net.connect(u, x, transform=0.1, tau_ms=50)
+    net.connect(x, x, tau_ms=50)
+    probe = net.probe(x, tau_ms=50)
+    signal = torch.sin(torch.arange(300) / 30)[:, None]
+    _, recording = net.step(net.rest(), {u: signal})
+    model = net.of(x)
+    D_N1, E_1N = model.decoders(), model.encoder_ND.T * model.gain_N
+    W_NN, kept = D_N1 @ E_1N, np.exp(-1 / 50)
+    s_N, seen = torch.zeros(40, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+    from engram.neurons.lif import rate_hz
+
+    for t in range(300):
+        a_N = torch.from_numpy(rate_hz((s_N + model.bias_N).numpy()))
+        C_N = 0.1 * signal[t].double() @ E_1N
+        s_N = kept * s_N + (1 - kept) * (a_N @ W_NN + C_N)
+        seen = kept * seen + (1 - kept) * (a_N @ D_N1)
+        assert recording.probed[probe][t].item() == pytest.approx(seen.item(), abs=1e-10)
+
+
+def test_time_may_be_cut_anywhere():
+    net = Assembly()
+    u, x = net.input(1), net.population(Population.Config(neurons=100))
+    net.connect(u, x, tau_ms=5)
+    net.connect(x, x, tau_ms=100)
+    probe = net.probe(x)
+    signal = torch.rand(400, 1, generator=torch.Generator().manual_seed(0))
+    start = net.rest(torch.Generator().manual_seed(1))
+    whole, recording = net.step(start, {u: signal})
+    state, parts = start, []
+    for part in signal.split([1, 99, 300]):
+        state, seen = net.step(state, {u: part})
+        parts.append(seen.probed[probe])
+    assert torch.equal(torch.cat(parts), recording.probed[probe])
+    assert np.array_equal(state.v_N, whole.v_N)
+    assert np.array_equal(state.wait_N, whole.wait_N)
+    assert state.passed == 400
+
+
+def test_what_does_not_fit_is_refused():
+    net = Assembly()
+    u, x = net.input(2), net.population(Population.Config(neurons=20))
+    for words, bad in (
+        ("without a transform", lambda: net.connect(u, x)),
+        ("1×2", lambda: net.connect(u, x, transform=[[1.0], [2.0]])),
+        ("tau_ms", lambda: net.connect(x, x, tau_ms=0)),
+        ("ends in a population", lambda: net.connect(x, u)),
+        ("as it is", lambda: net.connect(u, x, function=lambda v: v)),
+        ("shape 5×2", lambda: net.step(net.rest(), {u: torch.zeros(5, 1)})),
+        ("tau_ref_ms", lambda: net.population(Population.Config(tau_ref_ms=0.5))),
+        ("dimension", lambda: net.input(0)),
+        ("step_ms", lambda: Assembly(0.0)),
+    ):
+        with pytest.raises(EngramError, match=words):
+            bad()
