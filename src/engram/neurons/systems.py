@@ -40,7 +40,7 @@ class Held:
     """let neurons fire, instead of being their rates"""
     step_ms: float = 1.0
     """time step, ms"""
-    seed: int = 0
+    draw: int = 0
     """number that the neurons are drawn from"""
 
     def __post_init__(self) -> None:
@@ -72,7 +72,7 @@ class System(Assembly):
     def held(self, dimensions: int = 1, radius: float = 1.0, number: int = 0) -> Node:
         """A population of the configuration."""
         config = Population.Config(
-            neurons=self.config.neurons, dimensions=dimensions, radius=radius, seed=self.config.seed + number
+            neurons=self.config.neurons, dimensions=dimensions, radius=radius, seed=self.config.draw + number
         )
         return self.population(config)
 
@@ -96,7 +96,7 @@ class System(Assembly):
         return tap("seen", recording.probed[self.seen])
 
     def chance(self) -> torch.Generator:
-        return torch.Generator().manual_seed(self.config.seed)
+        return torch.Generator().manual_seed(self.config.draw)
 
 
 class Holding(System):
@@ -241,11 +241,11 @@ class Lorenz(System):
     class Config(Held):
         neurons: int = 2000
         sigma: float = 10.0
-        """s of the equations"""
+        """how quickly x follows y, Prandtl's number (s)"""
         beta: float = 8 / 3
-        """b"""
+        """how quickly z falls back, the shape of the cell of air (b)"""
         rho: float = 28.0
-        """r"""
+        """how strongly the air is heated, Rayleigh's number (r)"""
 
     def build(self) -> Node:
         x = self.held(3, radius=60.0)
