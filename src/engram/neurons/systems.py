@@ -239,7 +239,6 @@ class Lorenz(System):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Held):
-        neurons: int = 2000
         sigma: float = 10.0
         """how quickly x follows y, Prandtl's number (s)"""
         beta: float = 8 / 3

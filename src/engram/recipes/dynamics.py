@@ -167,7 +167,7 @@ class OscillatorRecipe(Flow):
 @recipe
 @dataclass(frozen=True, kw_only=True)
 class LorenzRecipe(Flow):
-    """Two thousand neurons follow the equations of a chaotic weather."""
+    """A thousand neurons follow the equations of a chaotic weather."""
 
     name: ClassVar[str] = "lorenz"
     title: ClassVar[str] = "Lorenz attractor"
