@@ -88,6 +88,7 @@ class Assembly(nn.Module):
         self.populations = nn.ModuleList()
         self.nodes: list[Node] = []
         self.links: list[Link] = []
+        self._built: Circuit | None = None
 
     def input(self, dimensions: int) -> Node:
         """A value from outside."""
@@ -112,6 +113,7 @@ class Assembly(nn.Module):
     def _node(self, kind: str, dimensions: int) -> Node:
         if dimensions < 1:
             raise EngramError(f"A value has at least one dimension, not {dimensions}.")
+        self._built = None
         self.nodes.append(Node(kind, sum(node.kind == kind for node in self.nodes), dimensions))
         return self.nodes[-1]
 
@@ -144,6 +146,7 @@ class Assembly(nn.Module):
         if read.shape[1] != target.dimensions:
             raise EngramError(f"{read.shape[1]} dimensions do not fit into {target.dimensions} without a transform.")
         self.links.append(Link(source, target, read, self._tau(source, tau_ms)))
+        self._built = None
 
     def _read(self, source: Node, function: Function | None, decoders: Tensor | None) -> Tensor:
         if source.kind == "population":
@@ -181,7 +184,7 @@ class Assembly(nn.Module):
             if node not in inputs or tuple(inputs[node].shape) != (T, node.dimensions):
                 raise EngramError(f"Input {node.number} needs values of shape {T}×{node.dimensions}.")
         u_TU = torch.cat([torch.zeros(T, 0), *(inputs[node] for node in self._all("input"))], 1).double().numpy()
-        circuit = self._circuit()
+        circuit = self._built = self._built or self._circuit()
         new = State(state.v_N.copy(), state.wait_N.copy(), state.y.copy(), state.passed + T)
         probed_TR = np.empty((T, sum(node.dimensions for node in self._all("probe"))))
         most = len(new.v_N) * (T + 1) if self.spiking else 0
