@@ -2,9 +2,13 @@
 
 from collections.abc import Iterator
 
+import plotly.graph_objects as go
+import torch
 from torch import Tensor
 
 from engram.figures.figure import COLOURS, Figure, line, plot
+from engram.neurons.hodgkin_huxley import HodgkinHuxley
+from engram.neurons.lif import rate_hz
 from engram.neurons.simulation import Simulation
 
 MOST_POINTS = 4000
@@ -14,12 +18,13 @@ def neuron(simulation: Simulation, item: int = 0) -> Iterator[Figure]:
     """What one neuron of a simulation did."""
     thin = max(1, len(simulation.time_ms) // MOST_POINTS)
     t = simulation.time_ms[::thin]
-    V, m, h, n = simulation.recording_T4N[::thin, :, item].T
+    V, m, h, n = simulation.recording_TKN[::thin, :, item].T
     J = simulation.current_TN[::thin, item]
     yield voltage(t, V, J, len(simulation.spikes_ms(item)))
     yield gates(t, m, h, n)
     model = simulation.model
-    whole = simulation.recording_T4N[::thin].unbind(1)
+    assert isinstance(model, HodgkinHuxley)
+    whole = simulation.recording_TKN[::thin].unbind(1)
     yield ionic_currents(t, *(current[:, item] for current in model.currents(*whole)))
     if model.config.neurons > 1:
         yield raster(*simulation.all_spikes(), model.config.neurons)
@@ -57,3 +62,55 @@ def raster(spike_ms: Tensor, neuron: Tensor, neurons: int) -> Figure:
     trace = line(spike_ms, neuron, "spikes", mode="markers", marker=marker)
     figure = plot(trace, xaxis_title="time, ms", yaxis_title="neuron")
     return Figure("Raster", f"{len(spike_ms)} spikes of {neurons} neurons.", figure)
+
+
+def dimensionless(simulation: Simulation, item: int) -> Figure:
+    """The voltage of a leaky neuron, from rest at 0 to its threshold at 1, and its input."""
+    thin = max(1, len(simulation.time_ms) // MOST_POINTS)
+    t, v, v_in = (
+        simulation.time_ms[::thin],
+        simulation.recording_TKN[::thin, 0, item],
+        simulation.current_TN[::thin, item],
+    )
+    figure = plot(line(t, v, "v"), height=420)
+    figure.add_hline(y=1, line={"dash": "dot", "color": COLOURS[6]})
+    figure.add_trace(line(t, v_in, "input", yaxis="y2", line={"color": COLOURS[1], "width": 1}))
+    figure.update_layout(
+        yaxis={"title": "v", "domain": [0.32, 1]}, yaxis2={"title": "input", "domain": [0, 0.24], "anchor": "x"}
+    )
+    figure.update_xaxes(title="time, ms", anchor="y2")
+    count = len(simulation.spikes_ms(item))
+    return Figure("Voltage", f"Neuron {item}: {count} spikes, each at the dotted line, then silence.", figure)
+
+
+def tuning_curve(simulation: Simulation) -> Figure:
+    """Rates of all neurons over their mean input, and the formula."""
+    model, mean_N = simulation.model, simulation.current_TN.mean(0)
+    fine = torch.linspace(0, max(mean_N.max().item(), 1.5), 400, dtype=torch.float64)
+    formula = rate_hz(fine.numpy(), model.tau_m_ms[0].item(), model.tau_ref_ms[0].item())
+    figure = plot(
+        line(fine, formula, "the formula, for a constant input"),
+        line(mean_N, simulation.rates_hz(), "simulated", mode="markers", marker={"color": COLOURS[1]}),
+        xaxis_title="mean input",
+        yaxis_title="rate, Hz",
+    )
+    apart = (
+        simulation.rates_hz()
+        - torch.from_numpy(rate_hz(mean_N.numpy(), model.tau_m_ms.numpy(), model.tau_ref_ms.numpy()))
+    ).abs()
+    return Figure("Tuning curve", f"Silent up to 1, then steep; at most {apart.max():.2g} Hz from the formula.", figure)
+
+
+def intervals(simulation: Simulation) -> Figure:
+    """How long neurons wait from one spike to the next, and how regularly."""
+    gaps = [simulation.intervals_ms(i) for i in range(simulation.model.config.neurons)]
+    everything = torch.cat(gaps)
+    regular = [(gap.std() / gap.mean()).item() for gap in gaps if len(gap) > 2]
+    mean_cv = sum(regular) / len(regular) if regular else float("nan")
+    figure = plot(
+        go.Histogram(x=everything.numpy(), nbinsx=80, marker={"color": COLOURS[0]}),
+        xaxis_title="interval between spikes, ms",
+        yaxis_title="how many",
+    )
+    caption = f"{len(everything)} intervals; their standard deviation is {mean_cv:.2f} of the mean (1 for pure chance)."
+    return Figure("Intervals between spikes", caption, figure)

@@ -33,6 +33,7 @@ from torch import Tensor, nn
 from engram.core.errors import EngramError
 from engram.core.tap import tap
 from engram.neurons.kernels import advance_hodgkin_huxley
+from engram.neurons.lif import Spikes
 
 Q10 = 3.0
 REFERENCE_C = 6.3  # the temperature at which (5)-(7) were measured
@@ -51,6 +52,7 @@ class HodgkinHuxley(nn.Module):
     V_L: Tensor
     temperature_C: Tensor
     state: Tensor
+    recorded = 4
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
@@ -134,6 +136,13 @@ class HodgkinHuxley(nn.Module):
             new_4N.numpy(), parameters_8N.numpy(), self.config.step_ms, current_TN.double().contiguous().numpy()
         )
         return new_4N, torch.from_numpy(recording_T4N)
+
+    def advance(self, state_4N: Tensor, current_TN: Tensor) -> tuple[Tensor, Tensor, Spikes]:
+        """The same, and the spikes, whose time is 0 at the first step; one may have begun just before it."""
+        new_4N, recording_T4N = self.step(state_4N, current_TN)
+        V_TN = torch.cat([state_4N[None, 0], recording_T4N[:, 0]])
+        times_ms, neuron = spikes(V_TN.numpy(), self.config.step_ms)
+        return new_4N, recording_T4N, Spikes(times_ms - self.config.step_ms, neuron)
 
     def forward(self, current_TN: Tensor) -> Tensor:
         """The recording T×4×N under a current that finds the neurons at rest; their own state stays as it is."""

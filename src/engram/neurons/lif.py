@@ -93,6 +93,7 @@ class LIF(nn.Module):
     tau_m_ms: Tensor
     tau_ref_ms: Tensor
     state: Tensor
+    recorded = 1
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
@@ -147,6 +148,11 @@ class LIF(nn.Module):
         advance = _advance_exactly if self.config.exact else _advance_by_steps
         count_N = advance(new_2N.numpy(), *self._constants(), self.config.step_ms, u_TN, v_TN, time_ms, first_N)
         return new_2N, torch.from_numpy(v_TN), packed(time_ms, first_N, count_N)
+
+    def advance(self, state_2N: Tensor, v_in_TN: Tensor) -> tuple[Tensor, Tensor, Spikes]:
+        """The same with the recording as T×1×N."""
+        new_2N, v_TN, spikes = self.step(state_2N, v_in_TN)
+        return new_2N, v_TN[:, None], spikes
 
     def spikes(self, v_in_N: ArrayLike | Tensor, duration_ms: float) -> Spikes:
         """The exact spikes under an input that never changes, from rest: (5) from one to the next, without steps."""

@@ -1,7 +1,9 @@
 """The learner of what does not learn: a batch is a stretch of current, a step lets it pass through the neurons.
 
-Any model with `step(state, current_TN) -> state, recording` and a buffer `state` can be simulated. What is kept of the
-recording (one value in `stride`) and all spikes are the learner's state, so a run stops and goes on like any other.
+Any model with `advance(state, current_TN) -> state, recording, spikes`, the number `recorded` of what it records of a
+neuron, and a buffer `state` can be simulated; spikes have time 0 at the first step of a stretch. What is
+kept of the recording (one value in `stride`) and all spikes are the learner's state, so a run stops and goes on like
+any other.   T time steps, K what is recorded of a neuron, its voltage first, N neurons
 """
 
 from typing import Any
@@ -11,37 +13,32 @@ from torch import Tensor
 
 from engram.core.errors import EngramError
 from engram.core.learner import Batch, Metrics
-from engram.neurons.hodgkin_huxley import HodgkinHuxley, spikes
 
 
 class Simulation:
     """Lets time pass."""
 
-    def __init__(self, model: HodgkinHuxley, stride: int) -> None:
+    def __init__(self, model: Any, stride: int) -> None:
         self.model, self.stride = model, stride
         self.passed = 0  # time steps
-        self._kept = [
-            (model.state.new_empty(0, 4, model.config.neurons), model.state.new_empty(0, model.config.neurons))
-        ]
+        new, N = model.state.new_empty, model.config.neurons
+        self._kept = [(new(0, model.recorded, N), new(0, N))]
         self._spikes = [(model.state.new_empty(0), torch.empty(0, dtype=torch.int64))]  # time and neuron
 
     def step(self, batch: Batch) -> Metrics:
         J_TN = batch["current"]
-        before_4N = self.model.state.clone()
-        state, recording_T4N = self.model.step(before_4N, J_TN)
+        state, recording_TKN, spikes = self.model.advance(self.model.state.clone(), J_TN)
         self.model.state.copy_(state)
-        V_TN = torch.cat([before_4N[None, 0], recording_T4N[:, 0]])  # a spike may fall between two stretches
-        times_ms, neuron = spikes(V_TN.numpy(), self.model.config.step_ms)
-        offset_ms = (self.passed - 1) * self.model.config.step_ms
-        self._spikes.append((torch.from_numpy(times_ms) + offset_ms, torch.from_numpy(neuron)))
+        began_ms = self.passed * self.model.config.step_ms
+        self._spikes.append((torch.from_numpy(spikes.time_ms + began_ms), torch.from_numpy(spikes.neuron)))
         kept = slice(self.stride - 1 - self.passed % self.stride, None, self.stride)
-        self._kept.append((recording_T4N[kept], J_TN[kept]))
+        self._kept.append((recording_TKN[kept], J_TN[kept]))
         self.passed += len(J_TN)
-        return {"V_mV": recording_T4N[:, 0].mean(), "spikes": torch.tensor(float(len(times_ms)))}
+        return {"voltage": recording_TKN[:, 0].mean(), "spikes": torch.tensor(float(len(spikes.neuron)))}
 
     @property
-    def recording_T4N(self) -> Tensor:
-        """V, m, h and n at the times that were kept."""
+    def recording_TKN(self) -> Tensor:
+        """What was recorded at the times that were kept."""
         return torch.cat([recording for recording, _ in self._kept])
 
     @property
@@ -62,6 +59,10 @@ class Simulation:
         """Time and neuron of every spike."""
         return torch.cat([times for times, _ in self._spikes]), torch.cat([which for _, which in self._spikes])
 
+    def intervals_ms(self, neuron: int) -> Tensor:
+        """From each spike of a neuron to its next."""
+        return self.spikes_ms(neuron).diff()
+
     def rates_hz(self) -> Tensor:
         """Steady rate of each neuron, from its first spike to its last; 0 for fewer than two spikes."""
         trains = [self.spikes_ms(i) for i in range(self.model.config.neurons)]
@@ -69,7 +70,7 @@ class Simulation:
 
     def state_dict(self) -> dict[str, Any]:
         times, neuron = self.all_spikes()
-        kept = {"recording": self.recording_T4N, "current": self.current_TN, "spike_ms": times, "spike_of": neuron}
+        kept = {"recording": self.recording_TKN, "current": self.current_TN, "spike_ms": times, "spike_of": neuron}
         return {"passed": self.passed, **kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

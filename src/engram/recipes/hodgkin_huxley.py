@@ -1,4 +1,4 @@
-"""The Hodgkin–Huxley neuron under any current: nothing is learnt, time passes."""
+"""Neurons under any current, and Hodgkin and Huxley's: nothing is learnt, time passes."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,17 +21,11 @@ from engram.neurons.stimulus import Stimulus
 MOST_GIGABYTES = 16
 
 
-@recipe
 @dataclass(frozen=True, kw_only=True)
-class HodgkinHuxleyRecipe(Recipe):
-    """Sodium and potassium channels make spikes out of an injected current; nothing is learnt, time passes."""
+class Neurons(Recipe):
+    """Neurons without connections under any current; nothing is learnt, time passes."""
 
-    name: ClassVar[str] = "hodgkin-huxley"
-    title: ClassVar[str] = "Hodgkin–Huxley neuron"
     kind: ClassVar[str] = "neurons"
-    notes: ClassVar[str] = "003 §2.1"
-    Model: ClassVar[type[nn.Module]] = HodgkinHuxley
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"tiny": {"steps": 40, "every": 10}}
     best: ClassVar[tuple[str, str]] = ("valid_rate_hz", "max")
     unit: ClassVar[str] = "ms"
 
@@ -45,9 +39,9 @@ class HodgkinHuxleyRecipe(Recipe):
     """length of a stretch"""
     record_ms: float = 0.05
     """time between two recorded values"""
-    model: HodgkinHuxley.Config = field(default_factory=HodgkinHuxley.Config)
-    """the neuron"""
-    current: Stimulus = field(default_factory=lambda: Stimulus(noise=0.5))
+    model: Any
+    """the neurons"""
+    current: Stimulus = field(default_factory=Stimulus)
     """the injected current"""
 
     def __post_init__(self) -> None:
@@ -82,7 +76,7 @@ class HodgkinHuxleyRecipe(Recipe):
         return current.sample(self.steps * self.stretch, self.model.step_ms, self.model.neurons, random)
 
     def learner(self, data: Tensor) -> Simulation:
-        return Simulation(HodgkinHuxley(self.model), stride=round(self.record_ms / self.model.step_ms))
+        return Simulation(self.Model(self.model), stride=round(self.record_ms / self.model.step_ms))
 
     def batches(self, data: Tensor) -> Stretches:
         return Stretches(data, self.stretch)
@@ -92,10 +86,6 @@ class HodgkinHuxleyRecipe(Recipe):
         assert isinstance(learner, Simulation)
         spikes = len(learner.all_spikes()[0])
         return {"rate_hz": learner.rates_hz().mean().item(), "spikes_in_all": float(spikes)}
-
-    def figures(self, learner: Learner, data: Tensor) -> Iterator[Figure]:
-        assert isinstance(learner, Simulation)
-        yield from neuron(learner)
 
     def probe(self, model: nn.Module, data: Tensor, item: int) -> str:
         """50 ms of the current from time step `item` on, beginning at rest."""
@@ -107,7 +97,7 @@ class HodgkinHuxleyRecipe(Recipe):
 
     def sample(self, learner: Learner, data: Tensor, request: Request) -> Sample:
         """The same neuron under the same current with other noise, as often as asked: how alike are the answers?"""
-        model = HodgkinHuxley(self.model)
+        model: Any = self.Model(self.model)
         own = None if self.data == "stimulus" else Stretches(data, self.steps * self.stretch)
         noise = replace(self.current, stimulus="noise", amplitude=0.0)
         lines, recordings, currents = [], [], []
@@ -120,7 +110,28 @@ class HodgkinHuxleyRecipe(Recipe):
             model.state.copy_(model.rest())
             again.step({"current": J_TN})
             lines.append(f"trial {i + 1}: {len(again.spikes_ms(0))} spikes, {again.rates_hz()[0]:.1f} Hz")
-            recordings.append(again.recording_T4N[:, 0])
+            recordings.append(again.recording_TKN[:, 0])
             currents.append(again.current_TN)
-        arrays = {"V_mV": torch.stack(recordings), "current": torch.stack(currents)}
+        arrays = {"voltage": torch.stack(recordings), "current": torch.stack(currents)}
         return Sample(arrays, "\n".join(lines))
+
+
+@recipe
+@dataclass(frozen=True, kw_only=True)
+class HodgkinHuxleyRecipe(Neurons):
+    """Sodium and potassium channels make spikes out of an injected current; nothing is learnt, time passes."""
+
+    name: ClassVar[str] = "hodgkin-huxley"
+    title: ClassVar[str] = "Hodgkin–Huxley neuron"
+    notes: ClassVar[str] = "003 §2.1"
+    Model: ClassVar[type[nn.Module]] = HodgkinHuxley
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"tiny": {"steps": 40, "every": 10}}
+
+    model: HodgkinHuxley.Config = field(default_factory=HodgkinHuxley.Config)
+    """the neuron"""
+    current: Stimulus = field(default_factory=lambda: Stimulus(noise=0.5))
+    """the injected current"""
+
+    def figures(self, learner: Learner, data: Tensor) -> Iterator[Figure]:
+        assert isinstance(learner, Simulation)
+        yield from neuron(learner)
