@@ -1,0 +1,131 @@
+"""A balanced network of spiking neurons: nothing is learnt, time passes."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from engram.core.errors import EngramError
+from engram.core.learner import Learner
+from engram.core.registry import Recipe, Request, Sample, recipe
+from engram.core.seeding import generator
+from engram.core.tap import tap
+from engram.figures import spikes
+from engram.figures.figure import Figure
+from engram.neurons.balanced import Balanced, Living, irregularity
+
+WATCHED = 5
+
+
+class Ticks:
+    """Stretches of time."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def __next__(self) -> dict[str, Any]:
+        return {"steps": self.steps}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
+
+
+@recipe
+@dataclass(frozen=True, kw_only=True)
+class SpikingNetworkRecipe(Recipe):
+    """Excitation and inhibition hold each other, and thousands of neurons fire as irregularly as in a brain."""
+
+    name: ClassVar[str] = "spiking-network"
+    title: ClassVar[str] = "Spiking network"
+    kind: ClassVar[str] = "neurons"
+    notes: ClassVar[str] = "003 §2.5"
+    Model: ClassVar[type[nn.Module]] = Balanced
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "tiny": {"excitatory": 80, "inhibitory": 20, "probability": 0.2, "steps": 6, "every": 3, "stretch_ms": 20.0},
+        "full": {"excitatory": 8000, "inhibitory": 2000, "probability": 0.01, "steps": 100},
+    }
+    best: ClassVar[tuple[str, str]] = ("valid_irregularity", "max")
+    unit: ClassVar[str] = "ms"
+    samples: ClassVar[int] = 3
+
+    data: str = "none"
+    """nothing enters but chance"""
+    steps: int = 20
+    """how many stretches of time to let pass"""
+    every: int = 10
+    """stretches between two evaluations, each followed by a checkpoint"""
+    stretch_ms: float = 100.0
+    """length of a stretch"""
+    model: Balanced.Config = field(default_factory=Balanced.Config)
+    """the network"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.stretch_ms >= self.model.step_ms:
+            raise EngramError(f"stretch_ms must be at least step_ms ({self.model.step_ms}), not {self.stretch_ms}.")
+
+    @property
+    def per_step(self) -> float:
+        return self.stretch_ms
+
+    def load(self) -> None:
+        if self.data != "none":
+            raise EngramError(f"{self.name} needs no data, and {self.data} was given.")
+
+    def learner(self, data: None) -> Living:
+        return self.living(self.model, generator(self.seed, "outside"))
+
+    def living(self, config: Balanced.Config, random: torch.Generator) -> Living:
+        return Living(Balanced(config), random, min(WATCHED, config.excitatory))
+
+    def batches(self, data: None) -> Ticks:
+        return Ticks(round(self.stretch_ms / self.model.step_ms))
+
+    def evaluate(self, learner: Learner, data: None, split: str) -> dict[str, float]:
+        """Rates and irregularity so far: there is nothing to generalise, so every split is the recording."""
+        assert isinstance(learner, Living)
+        cv, seconds = irregularity(learner.spikes(), learner.model.neurons), learner.passed_ms / 1000
+        return {
+            "rate_hz": len(learner.neuron) / learner.model.neurons / seconds if seconds else 0.0,
+            "irregularity": cv.mean().item() if len(cv) else 0.0,
+        }
+
+    def figures(self, learner: Learner, data: None) -> Iterator[Figure]:
+        assert isinstance(learner, Living)
+        model, all_spikes = learner.model, learner.spikes()
+        first = self.model.excitatory
+        yield spikes.two_rasters(all_spikes, first, learner.passed_ms)
+        yield spikes.rates_over_time(all_spikes, first, model.neurons, learner.passed_ms)
+        yield spikes.voltages(learner.v_TR, self.model.step_ms)
+        yield spikes.interval_histogram(all_spikes)
+        yield spikes.irregularities(irregularity(all_spikes, model.neurons))
+
+    def probe(self, model: nn.Module, data: None, item: int) -> str:
+        """The first 50 ms, with another noise for each item."""
+        assert isinstance(model, Balanced)
+        if item < 0:
+            raise EngramError(f"item must be a number from 0 on, not {item}.")
+        steps = round(50 / self.model.step_ms)
+        watched = range(min(WATCHED, self.model.excitatory))
+        _, recording = model.step(model.rest(generator(item, "outside")), steps, record=watched)
+        tap("v", recording.v_TR)
+        tap("s", recording.s_TR)
+        return f"the first 50 ms with noise {item}: {len(recording.spikes.neuron)} spikes"
+
+    def sample(self, learner: Learner, data: None, request: Request) -> Sample:
+        """Other networks of the same kind, drawn anew: how alike are they?"""
+        lines, rates = [], []
+        for i in range(request.count):
+            wiring = int(torch.randint(2**31, (1,), generator=request.generator))
+            again = self.living(replace(self.model, wiring=wiring), request.generator)
+            for _ in range(self.steps):
+                again.step(next(self.batches(data)))
+            measured = self.evaluate(again, data, "test")
+            lines.append(f"network {i + 1}: {measured['rate_hz']:.2f} Hz, irregularity {measured['irregularity']:.2f}")
+            rates.append(measured["rate_hz"])
+        return Sample({"rate_hz": torch.tensor(rates)}, "\n".join(lines))
