@@ -24,7 +24,9 @@ from engram.neurons.network import Network, Recording, State
 
 
 class Balanced(Network):
-    """Two groups that hear each other and the outside."""
+    """Two groups that hear each other and the outside. `state` holds v and s of every neuron."""
+
+    state: Tensor
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
@@ -70,6 +72,7 @@ class Balanced(Network):
                 self.connect(source, target, weight=weight, probability=c.probability, delay_ms=c.delay_ms, generator=g)
         for target in (self.excitatory, self.inhibitory):
             self.poisson(target, rate_hz=c.outside_hz, weight=c.weight)  # (2)
+        self.register_buffer("state", torch.zeros(2, self.neurons, dtype=torch.float64))
 
     def forward(self, steps: int) -> Recording:
         """What happens from silence on."""
@@ -88,6 +91,7 @@ class Living:
     def step(self, batch: Batch) -> Metrics:
         began_ms = self.state.passed * self.model.step_ms
         self.state, recording = self.model.step(self.state, batch["steps"], record=range(self.watched))
+        self.model.state.copy_(torch.from_numpy(np.stack([self.state.v_N, self.state.s_N])))
         self.time_ms = torch.cat([self.time_ms, torch.from_numpy(recording.spikes.time_ms) + began_ms])
         self.neuron = torch.cat([self.neuron, torch.from_numpy(recording.spikes.neuron)])
         self.v_TR = torch.cat([self.v_TR, recording.v_TR])

@@ -50,8 +50,9 @@ class Held:
 
 
 class System(Assembly):
-    """An assembly with one input and one thing to look at, and the value that it should show."""
+    """An assembly with one input and one thing to look at, and the value that it should show; `v_N` are its voltages."""
 
+    v_N: Tensor
     dimensions: ClassVar[int] = 1
     """of the input"""
     names: ClassVar[tuple[str, ...]] = ("x",)
@@ -64,6 +65,7 @@ class System(Assembly):
         self.config = self_config
         self.u = self.input(self.dimensions)
         self.seen = self.build()
+        self.register_buffer("v_N", torch.from_numpy(self.rest().v_N))
 
     def build(self) -> Node:
         """Populations and connections; what is to be looked at."""
@@ -279,9 +281,9 @@ class Lorenz(System):
 class Passing:
     """The learner of a system: a batch is a stretch of input, a step lets it pass."""
 
-    def __init__(self, model: System) -> None:
+    def __init__(self, model: System, random: torch.Generator | None = None) -> None:
         self.model = model
-        self.state = model.rest(model.chance())
+        self.state = model.rest(random or model.chance())
         K, D = len(model.names), model.dimensions
         self.seen_TK, self.u_TD = torch.zeros(0, K, dtype=torch.float64), torch.zeros(0, D, dtype=torch.float64)
         self.spikes = Spikes(torch.zeros(0).double().numpy(), torch.zeros(0).long().numpy())
@@ -290,6 +292,7 @@ class Passing:
         u_TD = batch["current"].double()
         before_ms = self.state.passed * self.model.step_ms
         self.state, recording = self.model.step(self.state, {self.model.u: u_TD})
+        self.model.v_N.copy_(torch.from_numpy(self.state.v_N))
         self.seen_TK = torch.cat([self.seen_TK, recording.probed[self.model.seen]])
         self.u_TD = torch.cat([self.u_TD, u_TD])
         self.spikes = Spikes(recording.spikes.time_ms + before_ms, recording.spikes.neuron)

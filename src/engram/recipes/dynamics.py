@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from engram.core.errors import EngramError
 from engram.core.learner import Learner
 from engram.core.registry import Recipe, Request, Sample, recipe
+from engram.core.seeding import generator
 from engram.data.series import read_series
 from engram.figures import population
 from engram.figures.figure import Figure
@@ -65,7 +66,7 @@ class Flow(Recipe):
         return u_TD
 
     def learner(self, data: Tensor) -> Passing:
-        return Passing(self.built(self.model))
+        return Passing(self.built(self.model), generator(self.seed, "rest"))
 
     def built(self, config: Held) -> System:
         model = self.Model(config)

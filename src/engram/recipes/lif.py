@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from engram.core.learner import Learner
 from engram.core.registry import recipe
+from engram.core.seeding import generator
 from engram.figures import neuron
 from engram.figures.figure import Figure
 from engram.neurons.lif import LIF
@@ -38,6 +39,12 @@ class LIFRecipe(Neurons):
         """The input as long as the whole run, T × N: neuron i of N gets (i + 1) / N of it."""
         share_N = torch.arange(1, self.model.neurons + 1, dtype=torch.float64) / self.model.neurons
         return super().sampled(current, random) * share_N
+
+    def learner(self, data: Tensor) -> Simulation:
+        """Neurons that are not all equally far from their first spike."""
+        made = super().learner(data)
+        made.model.state[0].uniform_(generator=generator(self.seed, "rest"))
+        return made
 
     def figures(self, learner: Learner, data: Tensor) -> Iterator[Figure]:
         assert isinstance(learner, Simulation)
