@@ -50,7 +50,7 @@ class Held:
 
 
 class System(Assembly):
-    """An assembly with one input and one thing to look at, and the value that it should show; `v_N` are its voltages."""
+    """An assembly with one input and one thing to look at, and what that should show; `v_N` are its voltages."""
 
     v_N: Tensor
     dimensions: ClassVar[int] = 1

@@ -46,7 +46,7 @@ class Writing(Choice):
     draft: str = ""
     """run folder of a smaller GPT that guesses ahead, which is quicker and changes nothing in what is written"""
     int8: bool = False
-    """keep the matrices in 8 bits: more than twice as quick, and a little less exact"""
+    """keep the matrices in 8 bits: more than twice as quick, and hardly less exact"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

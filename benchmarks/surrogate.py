@@ -1,0 +1,64 @@
+"""A training step of a spiking classifier: snnTorch against engram, equal spikes and gradients."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from engram.bench import Contestant
+from engram.core.errors import EngramError
+from engram.models.spiking import SpikingNet
+
+BATCH, TIME, HIDDEN, STEPS = 128, 25, 1000, 5
+WORK = f"training step of 784–{HIDDEN}–10 leaky neurons, {TIME} time steps, batch {BATCH}, pictures as currents"
+UNIT = "images/s"
+
+
+def contestants() -> dict[str, Contestant]:
+    import snntorch
+    from snntorch import surrogate
+
+    class Peer(nn.Module):
+        def __init__(self, model: SpikingNet) -> None:
+            super().__init__()
+            self.first, self.second = (nn.Linear(a, b) for a, b in ((784, HIDDEN), (HIDDEN, 10)))
+            self.first.load_state_dict(model.layers[0].state_dict())
+            self.second.load_state_dict(model.layers[1].state_dict())
+            self.hidden = snntorch.Leaky(beta=model.config.beta, spike_grad=surrogate.atan(alpha=model.config.slope))
+            self.out = snntorch.Leaky(beta=model.config.beta, reset_mechanism="none")
+
+        def forward(self, x_BCHW: Tensor) -> Tensor:
+            hidden, out, seen = self.hidden.init_leaky(), self.out.init_leaky(), []
+            for _ in range(TIME):
+                spikes, hidden = self.hidden(self.first(x_BCHW.flatten(1)), hidden)
+                _, out = self.out(self.second(spikes), out)
+                seen.append(out)
+            return torch.stack(seen).mean(0)
+
+    torch.manual_seed(0)
+    model = SpikingNet(SpikingNet.Config(hidden=(HIDDEN,), time=TIME))
+    peer = Peer(model)
+    x_BCHW, y_B = torch.rand(BATCH, 1, 28, 28), torch.randint(10, (BATCH,))
+    gradients = [
+        torch.autograd.grad(F.cross_entropy(one(x_BCHW), y_B), list(one.parameters())) for one in (peer, model)
+    ]
+    apart = max((a - b).abs().max().item() for a, b in zip(*gradients, strict=True))
+    if apart > 1e-6:
+        raise EngramError(f"Gradients are to be the same, and differ by {apart:.1e}.")
+
+    def learning(net: nn.Module) -> Callable[[], float]:
+        optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, fused=True)
+
+        def work() -> float:
+            for _ in range(STEPS):
+                loss = F.cross_entropy(net(x_BCHW), y_B)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            return STEPS * BATCH
+
+        work()
+        return work
+
+    return {"snnTorch": lambda: learning(peer), "engram": lambda: learning(model)}
