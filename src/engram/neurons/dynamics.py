@@ -38,6 +38,7 @@ from engram.neurons.population import Function, Population
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
+SMALL = 0.1
 
 
 @dataclass(frozen=True)
@@ -343,10 +344,10 @@ def _population(
         if v[i] <= 1 and (wait[i] == 0 or wait[i] >= step):
             continue
         if wait[i] > 0:
-            v[i] -= (J[i] - v[i]) * math.expm1((wait[i] - step) / tau[i])
+            v[i] -= (J[i] - v[i]) * _expm1((wait[i] - step) / tau[i])
             wait[i] = 0.0
         if v[i] > 1:
-            early = tau[i] * math.log1p(-(v[i] - 1) / (J[i] - 1))  # how long before the end, negative
+            early = tau[i] * _log1p(-(v[i] - 1) / (J[i] - 1))  # how long before the end, negative
             fired[count], when[count] = circuit.first_P[p] + i, (t + 1) * step + early
             count += 1
             v[i], wait[i] = 0.0, refractory[i] + early + step
@@ -355,6 +356,25 @@ def _population(
         v[i] = max(v[i], 0.0)
         wait[i] = max(wait[i] - step, 0.0)
     return count
+
+
+@inlined
+def _expm1(x: float) -> float:
+    """e^x - 1; within a step x is small, and its series is quicker and as exact."""
+    if abs(x) > SMALL:
+        return math.expm1(x)
+    series = 1 / 5040 + x * (1 / 40320 + x * (1 / 362880 + x * (1 / 3628800)))
+    return x * (1 + x * (1 / 2 + x * (1 / 6 + x * (1 / 24 + x * (1 / 120 + x * (1 / 720 + x * series))))))
+
+
+@inlined
+def _log1p(x: float) -> float:
+    """ln(1 + x), by the series of artanh where x is small."""
+    if abs(x) > SMALL:
+        return math.log1p(x)
+    z = x / (2 + x)
+    q = z * z
+    return 2 * z * (1 + q * (1 / 3 + q * (1 / 5 + q * (1 / 7 + q * (1 / 9 + q * (1 / 11 + q * (1 / 13)))))))
 
 
 @inlined
