@@ -39,6 +39,8 @@ from engram.neurons.population import Function, Population
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 SMALL = 0.1
+MOST_SPIKES = 1 << 22
+"""for which room is taken at once"""
 
 
 @dataclass(frozen=True)
@@ -188,17 +190,16 @@ class Assembly(nn.Module):
         circuit = self._built = self._built or self._circuit()
         new = State(state.v_N.copy(), state.wait_N.copy(), state.y.copy(), state.passed + T)
         probed_TR = np.empty((T, sum(node.dimensions for node in self._all("probe"))))
-        most = len(new.v_N) * (T + 1) if self.spiking else 0
-        fired, when = np.empty(min(most, 1 << 22), np.int64), np.empty(min(most, 1 << 22))
-        done, count = 0, 0
-        parts = list[tuple[Integers, Array]]()
+        room = min(len(new.v_N) * (T + 1), MOST_SPIKES) if self.spiking else 0
+        parts, done = [(np.zeros(0, np.int64), np.zeros(0))], 0
         while done < T:
+            fired, when = np.empty(room, np.int64), np.empty(room)
             done, count = _advance(
                 new.v_N, new.wait_N, new.y, circuit, u_TU, probed_TR, fired, when, done, self.spiking
             )
-            parts.append((fired[:count].copy(), when[:count].copy()))
-        who = np.concatenate([part for part, _ in parts]) if parts else fired[:0]
-        spikes = by_neuron(np.concatenate([part for _, part in parts]) if parts else when[:0], who, len(new.v_N))
+            parts.append((fired[:count], when[:count]))
+        who, times_ms = (np.concatenate(every) for every in zip(*parts, strict=True)) if len(parts) > 2 else parts[-1]
+        spikes = by_neuron(times_ms, who, len(new.v_N))
         widths = [node.dimensions for node in self._all("probe")]
         seen = torch.from_numpy(probed_TR).split(widths, 1) if widths else []
         return new, Recording(dict(zip(self._all("probe"), seen, strict=True)), spikes)
@@ -221,7 +222,6 @@ class Assembly(nn.Module):
             bias_N=torch.cat([pop.bias_N for pop in pops]).numpy() if pops else np.zeros(0),
             tau_N=by_neuron["tau_m_ms"].double().numpy() if pops else np.zeros(0),
             wait_N=by_neuron["tau_ref_ms"].double().numpy() if pops else np.zeros(0),
-            lost_N=np.expm1(-step / by_neuron["tau_m_ms"].double().numpy()) if pops else np.zeros(0),
             first_P=np.cumsum([0, *(pop.config.neurons for pop in pops)]),
             place_P=np.array([place[node] for node in self._all("population")], np.int64),
             wide_P=np.array([pop.config.dimensions for pop in pops], np.int64),
@@ -237,6 +237,7 @@ class Assembly(nn.Module):
             probed=first["population"],
             values=first["probe"],
             step_ms=step,
+            small=all(step / pop.config.tau_m_ms <= SMALL for pop in pops),
         )
 
 
@@ -248,8 +249,6 @@ class Circuit(NamedTuple):
     bias_N: Array
     tau_N: Array
     wait_N: Array
-    lost_N: Array
-    """e^(-step / tau) - 1"""
     first_P: Integers
     """first neuron"""
     place_P: Integers
@@ -269,6 +268,8 @@ class Circuit(NamedTuple):
     """from where on values are those of probes"""
     values: int
     step_ms: float
+    small: bool
+    """whether a step is so much shorter than every tau that a series does"""
 
 
 @compiled
@@ -278,6 +279,7 @@ def _advance(
 ) -> tuple[int, int]:  # fmt: skip
     """Advance as far as there is room for spikes: the step that was reached, and how many spikes."""
     x, fresh, J_N, count = np.zeros(circuit.values), np.zeros(len(y)), np.empty_like(v_N), 0
+    everyone = np.arange(len(v_N))
     for t in range(first, len(u_TU)):
         if spiking and len(fired) - count < len(v_N):
             return t, count
@@ -288,9 +290,12 @@ def _advance(
         for p in range(len(circuit.place_P)):
             _drive(circuit, p, x, J_N)
             if spiking:
-                count = _population(circuit, p, v_N, wait_N, J_N, fresh, fired, when, count, t)
+                before = count
+                count = _population(circuit, p, v_N, wait_N, J_N, fired, when, count, t)
+                _read(circuit, p, fired[before:count], J_N, True, fresh)
             else:
-                _rates(circuit, p, J_N, fresh)
+                _rates(circuit, p, J_N, J_N)
+                _read(circuit, p, everyone[circuit.first_P[p] : circuit.first_P[p + 1]], J_N, False, fresh)
         k = 0
         for c in range(len(circuit.kept_C)):
             for _ in range(circuit.wide_C[c]):
@@ -328,41 +333,31 @@ def _gather(circuit: Circuit, y: Array, fresh: Array, x: Array) -> None:
 
 @inlined
 def _population(
-    circuit: Circuit, p: int, v_N: Array, wait_N: Array, J_N: Array, fresh: Array, fired: Integers, when: Array,
-    count: int, t: int,
-) -> int:  # fmt: skip
-    """One step of spiking neurons, and what connections read off them.
-
-    First all at once, as if those that wait had nothing to do; then one by one those that wake up or fire.
-    """
+    circuit: Circuit, p: int, v_N: Array, wait_N: Array, J_N: Array, fired: Integers, when: Array, count: int, t: int
+) -> int:
+    """One step of spiking neurons: all at once through the time in which they do not wait, then those that fire."""
     step, here = circuit.step_ms, slice(circuit.first_P[p], circuit.first_P[p + 1])
-    v, wait, J, lost = v_N[here], wait_N[here], J_N[here], circuit.lost_N[here]
-    refractory, tau = circuit.wait_N[here], circuit.tau_N[here]
+    v, wait, J, tau = v_N[here], wait_N[here], J_N[here], circuit.tau_N[here]
+    if circuit.small:
+        for i in range(len(v)):
+            v[i] = max(v[i] - (J[i] - v[i]) * _expm1_series(min(wait[i] - step, 0.0) / tau[i]), 0.0)
+            wait[i] = max(wait[i] - step, 0.0)
+    else:
+        for i in range(len(v)):
+            v[i] = max(v[i] - (J[i] - v[i]) * math.expm1(min(wait[i] - step, 0.0) / tau[i]), 0.0)
+            wait[i] = max(wait[i] - step, 0.0)
     for i in range(len(v)):
-        v[i] -= (J[i] - v[i]) * (lost[i] if wait[i] == 0 else 0.0)
-    for i in range(len(v)):
-        if v[i] <= 1 and (wait[i] == 0 or wait[i] >= step):
-            continue
-        if wait[i] > 0:
-            v[i] -= (J[i] - v[i]) * _expm1((wait[i] - step) / tau[i])
-            wait[i] = 0.0
         if v[i] > 1:
             early = tau[i] * _log1p(-(v[i] - 1) / (J[i] - 1))  # how long before the end, negative
             fired[count], when[count] = circuit.first_P[p] + i, (t + 1) * step + early
             count += 1
-            v[i], wait[i] = 0.0, refractory[i] + early + step
-            _read(circuit, p, i, 1000 / step, fresh)
-    for i in range(len(v)):
-        v[i] = max(v[i], 0.0)
-        wait[i] = max(wait[i] - step, 0.0)
+            v[i], wait[i] = 0.0, circuit.wait_N[circuit.first_P[p] + i] + early
     return count
 
 
 @inlined
-def _expm1(x: float) -> float:
-    """e^x - 1; within a step x is small, and its series is quicker and as exact."""
-    if abs(x) > SMALL:
-        return math.expm1(x)
+def _expm1_series(x: float) -> float:
+    """e^x - 1 for |x| <= SMALL."""
     series = 1 / 5040 + x * (1 / 40320 + x * (1 / 362880 + x * (1 / 3628800)))
     return x * (1 + x * (1 / 2 + x * (1 / 6 + x * (1 / 24 + x * (1 / 120 + x * (1 / 720 + x * series))))))
 
@@ -378,13 +373,11 @@ def _log1p(x: float) -> float:
 
 
 @inlined
-def _rates(circuit: Circuit, p: int, J_N: Array, fresh: Array) -> None:
-    """What connections read off neurons whose activity is their rate."""
-    here = slice(circuit.first_P[p], circuit.first_P[p + 1])
-    J, refractory, tau = J_N[here], circuit.wait_N[here], circuit.tau_N[here]
-    for i in range(len(J)):
-        if J[i] > 1:
-            _read(circuit, p, i, 1000 / (refractory[i] - tau[i] * math.log1p(-1 / J[i])), fresh)
+def _rates(circuit: Circuit, p: int, J_N: Array, rate_N: Array) -> None:
+    """Activities of neurons that are their rates."""
+    for i in range(circuit.first_P[p], circuit.first_P[p + 1]):
+        silent = J_N[i] <= 1
+        rate_N[i] = 0.0 if silent else 1000 / (circuit.wait_N[i] - circuit.tau_N[i] * math.log1p(-1 / J_N[i]))
 
 
 @inlined
@@ -401,13 +394,14 @@ def _drive(circuit: Circuit, p: int, x: Array, J_N: Array) -> None:
 
 
 @inlined
-def _read(circuit: Circuit, p: int, row: int, activity: float, fresh: Array) -> None:
-    """Add what one neuron's activity means to every connection from its population."""
-    k = 0
+def _read(circuit: Circuit, p: int, who: Integers, activity_N: Array, spiking: bool, fresh: Array) -> None:
+    """What the activities of some neurons mean to every connection from their population."""
+    k, spike = 0, 1000 / circuit.step_ms
     for c in range(len(circuit.source_C)):
         wide = circuit.wide_C[c]
         if circuit.source_C[c] == p:
-            at = circuit.begin_C[c] + row * wide
-            for j in range(wide):
-                fresh[k + j] += circuit.weights[at + j] * activity
+            for i in who:
+                at = circuit.begin_C[c] + (i - circuit.first_P[p]) * wide
+                for j in range(wide):
+                    fresh[k + j] += circuit.weights[at + j] * (spike if spiking else activity_N[i])
         k += wide
