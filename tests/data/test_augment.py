@@ -95,3 +95,35 @@ def test_the_generator_decides_everything(batch):
 def test_a_wrong_value_is_named(field):
     with pytest.raises(EngramError, match=next(iter(field))):
         Augment(**field)
+
+
+def test_a_zoom_by_two_is_every_second_pixel_of_the_middle():
+    ramp = torch.linspace(0, 1, 16).expand(1, 1, 16, 16).contiguous()
+    twice = augment.rotate(ramp, torch.zeros(1), torch.tensor([2.0]))
+    middle = 7.5 + (torch.arange(16) - 7.5) / 2
+    torch.testing.assert_close(twice[0, 0], (middle / 15).expand(16, 16), atol=1e-5, rtol=0)
+
+
+def test_zoom_makes_pictures_larger_and_smaller(generator):
+    square = torch.zeros(500, 1, 20, 20)
+    square[:, :, 5:15, 5:15] = 1
+    area = Augment(zoom=0.3)(square, generator).sum((1, 2, 3))
+    assert area.min() == pytest.approx(100 * 0.7**2, rel=0.1)
+    assert area.max() == pytest.approx(100 * 1.3**2, rel=0.1)
+
+
+def test_colours_are_mixed_picture_by_picture(batch, generator):
+    out = Augment(colour=0.5)(batch, generator)
+    assert out.min() >= 0
+    assert out.max() <= 1
+    assert (out - batch).abs().mean() > 0.05
+    same = augment.mixed(batch, torch.zeros(16, 3, 3), torch.zeros(16))
+    assert torch.equal(same, batch)
+    swap = torch.tensor([[-3.0, 3.0, 0.0], [3.0, -3.0, 0.0], [0.0, 0.0, 0.0]]).expand(16, 3, 3)
+    torch.testing.assert_close(augment.mixed(batch, swap, torch.zeros(16)), batch[:, [1, 0, 2]])
+
+
+@pytest.mark.parametrize("changes", [{"zoom": 1.0}, {"colour": -0.1}])
+def test_parts_must_be_parts(changes):
+    with pytest.raises(EngramError, match=next(iter(changes))):
+        Augment(**changes)

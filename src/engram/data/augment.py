@@ -23,6 +23,10 @@ class Augment:
     """mirror half of the pictures left to right"""
     rotate: float = 0.0
     """turn each picture by up to this many degrees either way, filling with black"""
+    zoom: float = 0.0
+    """make each picture larger or smaller by up to this part, filling with black"""
+    colour: float = 0.0
+    """mix the colours of each picture with others by up to this part, and make it lighter or darker by as much"""
     noise: float = 0.0
     """standard deviation of Gaussian noise added to each pixel, where black is 0 and white is 1"""
 
@@ -31,6 +35,9 @@ class Augment:
             raise EngramError(f"shift is a whole number of pixels from 0, not {self.shift}.")
         if not 0 <= self.rotate <= 180:
             raise EngramError(f"rotate is an angle from 0 to 180 degrees, not {self.rotate}.")
+        for name in ("zoom", "colour"):
+            if not 0 <= getattr(self, name) < 1:
+                raise EngramError(f"{name} is a part, at least 0 and below 1, not {getattr(self, name)}.")
         if not 0 <= self.noise < math.inf:
             raise EngramError(f"noise is a standard deviation from 0, not {self.noise}.")
 
@@ -44,11 +51,15 @@ class Augment:
 
         if self.flip:
             image_BCHW = flip(image_BCHW, uniform(count) < 0)
-        if self.rotate:
-            image_BCHW = rotate(image_BCHW, self.rotate * uniform(count))
+        if self.rotate or self.zoom:
+            larger_B = 1 + self.zoom * uniform(count) if self.zoom else None
+            image_BCHW = rotate(image_BCHW, self.rotate * uniform(count), larger_B)
         if self.shift:
             down_B, right_B = (uniform(2, count) * (self.shift + 0.5)).round().long().clamp(-self.shift, self.shift)
             image_BCHW = shift(image_BCHW, down_B, right_B, self.shift)
+        if self.colour:
+            image_BCHW = mixed(image_BCHW, self.colour * uniform(count, image_BCHW.shape[1], image_BCHW.shape[1]),
+                               self.colour * uniform(count))  # fmt: skip
         if self.noise:
             normal = torch.randn(image_BCHW.shape, generator=generator, device=generator.device).to(image_BCHW)
             image_BCHW = (image_BCHW + self.noise * normal).clamp(0, 1)
@@ -69,10 +80,18 @@ def shift(image_BCHW: Tensor, down_B: Tensor, right_B: Tensor, most: int) -> Ten
     return window[picture_B, :, most - down_B, most - right_B]
 
 
-def rotate(image_BCHW: Tensor, degrees_B: Tensor) -> Tensor:
-    """Turn each picture counter-clockwise about its centre, interpolating between pixels."""
+def mixed(image_BCHW: Tensor, mix_BCC: Tensor, lighter_B: Tensor) -> Tensor:
+    """Let some of each channel pass into the others, and the whole become lighter or darker; from 0 to 1 as before."""
+    with_others = image_BCHW + torch.einsum("bdc,bchw->bdhw", mix_BCC / image_BCHW.shape[1], image_BCHW)
+    return (with_others * (1 + lighter_B)[:, None, None, None]).clamp(0, 1)
+
+
+def rotate(image_BCHW: Tensor, degrees_B: Tensor, larger_B: Tensor | None = None) -> Tensor:
+    """Turn each picture counter-clockwise about its centre, and make it larger, interpolating between pixels."""
     angle = torch.deg2rad(degrees_B)
     cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
+    if larger_B is not None:
+        cos, sin = cos / larger_B, sin / larger_B
     stretch = image_BCHW.shape[-2] / image_BCHW.shape[-1]  # grid_sample measures both axes from -1 to 1
     turn_B23 = torch.stack([cos, -sin * stretch, zero, sin / stretch, cos, zero], -1).reshape(-1, 2, 3)
     grid = functional.affine_grid(turn_B23.to(image_BCHW), list(image_BCHW.shape), align_corners=False)
