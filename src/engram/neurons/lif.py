@@ -28,11 +28,13 @@ from torch import Tensor, nn
 
 from engram.core.errors import EngramError
 from engram.core.tap import tap
-from engram.neurons.kernels import compiled
+from engram.neurons.kernels import compiled, inlined
 
 Array = NDArray[np.float64]
 LANES = 8
 """neurons whose inputs lie in one line of the cache"""
+PARALLEL = 1 << 17
+"""neurons × steps for which it is worth to start threads"""
 
 
 class Spikes(NamedTuple):
@@ -145,8 +147,13 @@ class LIF(nn.Module):
         u_TN = v_in_TN.double().contiguous().numpy()
         first_N, time_ms = self._room(u_TN.max(0, initial=0.0), len(u_TN) * self.config.step_ms)
         v_TN = np.empty(u_TN.shape if record else (0, N))
-        advance = _advance_exactly if self.config.exact else _advance_by_steps
-        count_N = advance(new_2N.numpy(), *self._constants(), self.config.step_ms, u_TN, v_TN, time_ms, first_N)
+        tau_N, wait_N = self._constants()
+        kept_N, count_N, step_ms = np.exp(-self.config.step_ms / tau_N), np.zeros(N, np.int64), self.config.step_ms
+        all_of_it = Advance(
+            new_2N.numpy(), tau_N, wait_N, kept_N, step_ms, u_TN, v_TN, time_ms, first_N, count_N
+        )  # fmt: skip
+        advance = _advance_parallel if u_TN.size >= PARALLEL else _advance_serial
+        advance(all_of_it, self.config.exact)
         return new_2N, torch.from_numpy(v_TN), packed(time_ms, first_N, count_N)
 
     def advance(self, state_2N: Tensor, v_in_TN: Tensor) -> tuple[Tensor, Tensor, Spikes]:
@@ -243,31 +250,77 @@ def _from_spike_to_spike(
     return count_N
 
 
+class Advance(NamedTuple):
+    """What the kernels read and write."""
+
+    state_2N: Array
+    tau_N: Array
+    wait_N: Array
+    kept_N: Array
+    """e^(-step / tau)"""
+    step_ms: float
+    u_TN: Array
+    v_TN: Array
+    """empty where nothing is recorded"""
+    time_ms: Array
+    first_N: NDArray[np.int64]
+    """where the times of each neuron begin"""
+    count_N: NDArray[np.int64]
+    """how many there are"""
+
+
+@compiled
+def _advance_serial(a: Advance, exact: bool) -> None:
+    for group in range((len(a.tau_N) + LANES - 1) // LANES):
+        _advance_group(a, exact, group * LANES, min(len(a.tau_N), (group + 1) * LANES))
+
+
 @njit(cache=True, error_model="numpy", nogil=True, parallel=True)
-def _advance_exactly(
-    state_2N: Array, tau_N: Array, wait_N: Array, step_ms: float, u_TN: Array, v_TN: Array, time_ms: Array,
-    first_N: NDArray[np.int64],
-) -> NDArray[np.int64]:  # fmt: skip
-    """Advance in place; how many spikes each neuron had."""
-    T, N = u_TN.shape
-    count_N, kept_N = np.zeros(N, np.int64), np.exp(-step_ms / tau_N)
-    for group in prange((N + LANES - 1) // LANES):
-        lanes = range(group * LANES, min(N, (group + 1) * LANES))
-        for t in range(T):
-            for i in lanes:
-                u, v, wait = u_TN[t, i], state_2N[0, i], state_2N[1, i]
-                risen = u + (v - u) * kept_N[i]  # (3)
-                if wait == 0 and risen < 1:
-                    state_2N[0, i] = risen
-                elif wait >= step_ms:
-                    state_2N[1, i] = wait - step_ms
-                else:
-                    state_2N[0, i], state_2N[1, i], count_N[i] = _within(
-                        v, wait, u, tau_N[i], wait_N[i], step_ms, t * step_ms, time_ms[first_N[i] :], count_N[i]
-                    )
-                if len(v_TN):
-                    v_TN[t, i] = state_2N[0, i]
-    return count_N
+def _advance_parallel(a: Advance, exact: bool) -> None:
+    for group in prange((len(a.tau_N) + LANES - 1) // LANES):
+        _advance_group(a, exact, group * LANES, min(len(a.tau_N), (group + 1) * LANES))
+
+
+@compiled
+def _advance_group(a: Advance, exact: bool, first: int, last: int) -> None:
+    """Neurons first..last-1 through all T steps."""
+    for t in range(len(a.u_TN)):
+        for i in range(first, last):
+            if exact:
+                _exactly(a, t, i)
+            else:
+                _by_steps(a, t, i)
+            if len(a.v_TN):
+                a.v_TN[t, i] = a.state_2N[0, i]
+
+
+@inlined
+def _exactly(a: Advance, t: int, i: int) -> None:
+    u, v, wait = a.u_TN[t, i], a.state_2N[0, i], a.state_2N[1, i]
+    risen = u + (v - u) * a.kept_N[i]  # (3)
+    if wait == 0 and risen < 1:
+        a.state_2N[0, i] = risen
+    elif wait >= a.step_ms:
+        a.state_2N[1, i] = wait - a.step_ms
+    else:
+        a.state_2N[0, i], a.state_2N[1, i], a.count_N[i] = _within(
+            v, wait, u, a.tau_N[i], a.wait_N[i], a.step_ms, t * a.step_ms, a.time_ms[a.first_N[i] :], a.count_N[i]
+        )
+
+
+@inlined
+def _by_steps(a: Advance, t: int, i: int) -> None:
+    """The same with spikes at the ends of steps only."""
+    if a.state_2N[1, i] > a.step_ms / 2:
+        a.state_2N[1, i] -= a.step_ms
+        return
+    v = a.u_TN[t, i] + (a.state_2N[0, i] - a.u_TN[t, i]) * a.kept_N[i]  # (3)
+    a.state_2N[1, i] = 0.0
+    if v >= 1:
+        a.time_ms[a.first_N[i] + a.count_N[i]] = (t + 1) * a.step_ms
+        a.count_N[i] += 1
+        v, a.state_2N[1, i] = 0.0, a.wait_N[i]  # (2)
+    a.state_2N[0, i] = v
 
 
 @compiled
@@ -287,30 +340,3 @@ def _within(
         v = 0.0
         if now >= step_ms:
             return 0.0, now - step_ms, count
-
-
-@njit(cache=True, error_model="numpy", nogil=True, parallel=True)
-def _advance_by_steps(
-    state_2N: Array, tau_N: Array, wait_N: Array, step_ms: float, u_TN: Array, v_TN: Array, time_ms: Array,
-    first_N: NDArray[np.int64],
-) -> NDArray[np.int64]:  # fmt: skip
-    """The same with spikes at the ends of steps only."""
-    T, N = u_TN.shape
-    count_N, kept_N = np.zeros(N, np.int64), np.exp(-step_ms / tau_N)
-    for group in prange((N + LANES - 1) // LANES):
-        lanes = range(group * LANES, min(N, (group + 1) * LANES))
-        for t in range(T):
-            for i in lanes:
-                if state_2N[1, i] > step_ms / 2:
-                    state_2N[1, i] -= step_ms
-                else:
-                    v = u_TN[t, i] + (state_2N[0, i] - u_TN[t, i]) * kept_N[i]  # (3)
-                    state_2N[1, i] = 0.0
-                    if v >= 1:
-                        time_ms[first_N[i] + count_N[i]] = (t + 1) * step_ms
-                        count_N[i] += 1
-                        v, state_2N[1, i] = 0.0, wait_N[i]  # (2)
-                    state_2N[0, i] = v
-                if len(v_TN):
-                    v_TN[t, i] = state_2N[0, i]
-    return count_N
