@@ -11,7 +11,7 @@ Those that have a derivative run it through their synapse: a population hears ta
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -254,12 +254,13 @@ class Lorenz(System):
         return self.probe(x, tau_ms=self.config.read_ms)
 
     def slope(self, value_SD: Tensor) -> Tensor:
+        return torch.stack(self.equations(*value_SD.unbind(1)), 1)
+
+    def equations(self, x: Any, y: Any, z: Any) -> tuple[Any, Any, Any]:
+        """(6), of numbers or of columns of them."""
         config = self.config
         assert isinstance(config, self.Config)
-        x, y, z = value_SD.unbind(1)
-        return torch.stack(
-            [config.sigma * (y - x), -x * z - y, x * y - config.beta * (z + config.rho) - config.rho], 1
-        )  # fmt: skip
+        return config.sigma * (y - x), -x * z - y, x * y - config.beta * (z + config.rho) - config.rho
 
     def drive(self, t_s: Tensor) -> Tensor:
         """A push out of the middle, where nothing would ever happen."""
@@ -267,15 +268,24 @@ class Lorenz(System):
 
     def ideal(self, u_TD: Tensor) -> Tensor:
         """The equations by Runge and Kutta's method; two paths part after a while, whatever computes them."""
-        x, shown, step = torch.zeros(1, 3, dtype=torch.float64), [], self.config.step_ms / 1000
-        for u in u_TD.double():
-            a = self.slope(x) + u
-            b = self.slope(x + step / 2 * a) + u
-            c = self.slope(x + step / 2 * b) + u
-            d = self.slope(x + step * c) + u
-            x = x + step / 6 * (a + 2 * b + 2 * c + d)
+        shown, step = [], self.config.step_ms / 1000
+        x: tuple[float, ...] = (0.0, 0.0, 0.0)
+
+        def ahead(slope: Sequence[float], time: float) -> tuple[float, ...]:
+            return tuple(value + time * change for value, change in zip(x, slope, strict=True))
+
+        for u in u_TD.tolist():
+
+            def at(place: Sequence[float], u: list[float] = u) -> list[float]:
+                return [f + push for f, push in zip(self.equations(*place), u, strict=True)]
+
+            a = at(x)
+            b = at(ahead(a, step / 2))
+            c = at(ahead(b, step / 2))
+            d = at(ahead(c, step))
+            x = ahead([(p + 2 * q + 2 * r + s) / 6 for p, q, r, s in zip(a, b, c, d, strict=True)], step)
             shown.append(x)
-        return torch.cat(shown)
+        return torch.tensor(shown, dtype=torch.float64)
 
 
 class Passing:
