@@ -91,8 +91,8 @@ class CLIPRecipe(Pretrained):
             "patch": 8, "space": 16, "batch": 16, "steps": 20, "every": 10,
         },
         "full": {
-            "data": "emoji", "width": 192, "layers": 6, "heads": 6, "patch": 4, "steps": 4000, "every": 500,
-            "minutes": 28.0, "shift": 1,
+            "data": "emoji", "width": 128, "layers": 4, "heads": 4, "patch": 8, "steps": 6000, "every": 500,
+            "minutes": 28.0, "shift": 2, "rotate": 10.0, "zoom": 0.2, "colour": 0.5,
         },
     }  # fmt: skip
     best: ClassVar[tuple[str, str]] = ("valid_loss", "min")
