@@ -104,8 +104,7 @@ class Living:
 
     def spikes(self) -> Spikes:
         """All spikes so far, neuron after neuron."""
-        order = np.lexsort([self.time_ms.numpy(), self.neuron.numpy()])
-        return Spikes(self.time_ms.numpy()[order], self.neuron.numpy()[order])
+        return Spikes.sorted(self.time_ms.numpy(), self.neuron.numpy())
 
     def state_dict(self) -> dict[str, Any]:
         names = ("v_N", "s_N", "wait_N", "hh_4H", "recent", "recent_count")

@@ -214,14 +214,14 @@ class Assembly(nn.Module):
         for node in self.nodes:
             place[node] = first[node.kind]
             first[node.kind] += node.dimensions
-        by_neuron = {name: torch.cat([torch.full((pop.config.neurons,), getattr(pop.config, name)) for pop in pops])
-                     for name in ("tau_m_ms", "tau_ref_ms")} if pops else {}  # fmt: skip
+        constant = {name: torch.cat([torch.full((pop.config.neurons,), getattr(pop.config, name)) for pop in pops])
+                    for name in ("tau_m_ms", "tau_ref_ms")} if pops else {}  # fmt: skip
         links, step = self.links, self.step_ms
         return Circuit(
             encoder_DN=torch.cat(padded).T.contiguous().numpy() if pops else np.zeros((1, 0)),
             bias_N=torch.cat([pop.bias_N for pop in pops]).numpy() if pops else np.zeros(0),
-            tau_N=by_neuron["tau_m_ms"].double().numpy() if pops else np.zeros(0),
-            wait_N=by_neuron["tau_ref_ms"].double().numpy() if pops else np.zeros(0),
+            tau_N=constant["tau_m_ms"].double().numpy() if pops else np.zeros(0),
+            wait_N=constant["tau_ref_ms"].double().numpy() if pops else np.zeros(0),
             first_P=np.cumsum([0, *(pop.config.neurons for pop in pops)]),
             place_P=np.array([place[node] for node in self._all("population")], np.int64),
             wide_P=np.array([pop.config.dimensions for pop in pops], np.int64),

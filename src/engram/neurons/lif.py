@@ -43,6 +43,12 @@ class Spikes(NamedTuple):
     time_ms: Array
     neuron: NDArray[np.int64]
 
+    @classmethod
+    def sorted(cls, time_ms: Array, neuron: NDArray[np.int64]) -> "Spikes":
+        """Spikes that come in any order."""
+        order = np.lexsort([time_ms, neuron])
+        return cls(time_ms[order], neuron[order])
+
     def of(self, neuron: int) -> Array:
         """The spike train of one neuron."""
         return self.time_ms[np.searchsorted(self.neuron, neuron) : np.searchsorted(self.neuron, neuron + 1)]
@@ -149,9 +155,7 @@ class LIF(nn.Module):
         v_TN = np.empty(u_TN.shape if record else (0, N))
         tau_N, wait_N = self._constants()
         kept_N, count_N, step_ms = np.exp(-self.config.step_ms / tau_N), np.zeros(N, np.int64), self.config.step_ms
-        all_of_it = Advance(
-            new_2N.numpy(), tau_N, wait_N, kept_N, step_ms, u_TN, v_TN, time_ms, first_N, count_N
-        )  # fmt: skip
+        all_of_it = Advance(new_2N.numpy(), tau_N, wait_N, kept_N, step_ms, u_TN, v_TN, time_ms, first_N, count_N)
         advance = _advance_parallel if u_TN.size >= PARALLEL else _advance_serial
         advance(all_of_it, self.config.exact)
         return new_2N, torch.from_numpy(v_TN), packed(time_ms, first_N, count_N)

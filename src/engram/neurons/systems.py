@@ -84,7 +84,8 @@ class System(Assembly):
         self.connect(x, x, function=lambda value: value + tau_s * f(value), tau_ms=self.config.tau_ms)
         self.connect(self.u, x, transform=tau_s, tau_ms=self.config.tau_ms)
 
-    def drive(self, t_s: Tensor) -> Tensor:
+    @staticmethod
+    def drive(t_s: Tensor) -> Tensor:
         """An input that shows what the system does, T×D."""
         raise NotImplementedError
 
@@ -109,7 +110,8 @@ class Holding(System):
         self.connect(self.u, x, tau_ms=0)
         return self.probe(x, tau_ms=self.config.read_ms)
 
-    def drive(self, t_s: Tensor) -> Tensor:
+    @staticmethod
+    def drive(t_s: Tensor) -> Tensor:
         return torch.sin(2 * math.pi * 0.5 * t_s)[:, None]
 
     def ideal(self, u_TD: Tensor) -> Tensor:
@@ -145,7 +147,8 @@ class Transformation(System):
         assert isinstance(self.config, self.Config)
         return self.FUNCTIONS[self.config.function]
 
-    def drive(self, t_s: Tensor) -> Tensor:
+    @staticmethod
+    def drive(t_s: Tensor) -> Tensor:
         return torch.stack([torch.sin(2 * math.pi * 0.5 * t_s), torch.cos(2 * math.pi * 0.3 * t_s)], 1)
 
     def ideal(self, u_TD: Tensor) -> Tensor:
@@ -160,7 +163,8 @@ class Integrator(System):
         self.runs(x, torch.zeros_like)
         return self.probe(x, tau_ms=self.config.read_ms)
 
-    def drive(self, t_s: Tensor) -> Tensor:
+    @staticmethod
+    def drive(t_s: Tensor) -> Tensor:
         """Up for half a second, down for one, up for half a second, with pauses to remember."""
         within = t_s % 4
         up = ((within > 0.2) & (within <= 0.7)) | ((within > 2.7) & (within <= 3.2))
@@ -185,7 +189,8 @@ class ControlledIntegrator(System):
         self.connect(self.u, both, transform=[[tau_s, 0.0], [0.0, 1.0]], tau_ms=self.config.tau_ms)
         return self.probe(both, lambda x: x[:, :1], tau_ms=self.config.read_ms)
 
-    def drive(self, t_s: Tensor) -> Tensor:
+    @staticmethod
+    def drive(t_s: Tensor) -> Tensor:
         """A push, remembered, and forgotten from the third second on."""
         push = ((t_s > 0.5) & (t_s <= 1.0)).double() * 1.5
         return torch.stack([push, torch.where(t_s < 3, 1.0, 0.5)], 1)
@@ -219,7 +224,8 @@ class Oscillator(System):
         assert isinstance(self.config, self.Config)
         return 2 * math.pi * self.config.frequency_hz
 
-    def drive(self, t_s: Tensor) -> Tensor:
+    @staticmethod
+    def drive(t_s: Tensor) -> Tensor:
         """A push at the beginning, that would carry x to 1."""
         return torch.stack([(t_s <= 0.1).double() * 10, torch.zeros_like(t_s)], 1)
 
@@ -262,7 +268,8 @@ class Lorenz(System):
         assert isinstance(config, self.Config)
         return config.sigma * (y - x), -x * z - y, x * y - config.beta * (z + config.rho) - config.rho
 
-    def drive(self, t_s: Tensor) -> Tensor:
+    @staticmethod
+    def drive(t_s: Tensor) -> Tensor:
         """A push out of the middle, where nothing would ever happen."""
         return torch.stack([(t_s <= 0.1).double() * 100, torch.zeros_like(t_s), torch.zeros_like(t_s)], 1)
 

@@ -9,26 +9,25 @@ from torch import Tensor, nn
 
 from engram.core.errors import EngramError
 from engram.core.learner import Learner
-from engram.core.registry import Recipe, Request, Sample, recipe
+from engram.core.registry import Request, Sample, recipe
 from engram.core.seeding import generator
 from engram.data.series import read_series
 from engram.figures import population
 from engram.figures.figure import Figure
 from engram.neurons.simulation import Stretches
 from engram.neurons.systems import Held, Holding, Integrator, Lorenz, Oscillator, Passing, System, Transformation
+from engram.recipes.timed import Timed
 
 TINY = {"neurons": 50, "steps": 6, "every": 3, "stretch_ms": 50.0}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flow(Recipe):
+class Flow(Timed):
     """Time passes through populations; nothing is learnt but the decoders, which are solved for at the beginning."""
 
-    kind: ClassVar[str] = "neurons"
     Model: ClassVar[type[nn.Module]]
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"tiny": TINY}
     best: ClassVar[tuple[str, str]] = ("valid_error", "min")
-    unit: ClassVar[str] = "ms"
     samples: ClassVar[int] = 4
 
     data: str = "drive"
@@ -37,29 +36,14 @@ class Flow(Recipe):
     """how many stretches of input to let pass"""
     every: int = 20
     """stretches between two evaluations, each followed by a checkpoint"""
-    stretch_ms: float = 100.0
-    """length of a stretch"""
     model: Held
     """the populations"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.stretch_ms >= self.model.step_ms:
-            raise EngramError(f"stretch_ms must be at least step_ms ({self.model.step_ms}), not {self.stretch_ms}.")
-
-    @property
-    def per_step(self) -> float:
-        return self.stretch_ms
-
-    @property
-    def stretch(self) -> int:
-        return round(self.stretch_ms / self.model.step_ms)
-
     def load(self) -> Tensor:
-        system: Any = self.Model  # a class, whose drive needs no populations
+        system: Any = self.Model
         if self.data == "drive":
             t_s = torch.arange(1, self.steps * self.stretch + 1, dtype=torch.float64) * self.model.step_ms / 1000
-            return system.drive(None, t_s)
+            return system.drive(t_s)
         u_TD = read_series(self.data).double()
         if u_TD.shape[1] != system.dimensions:
             raise EngramError(f"{self.data} has {u_TD.shape[1]} columns, and {self.name} takes {system.dimensions}.")

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from engram.core.errors import EngramError
 from engram.core.learner import Learner
-from engram.core.registry import Recipe, Request, Sample, recipe
+from engram.core.registry import Request, Sample, recipe
 from engram.core.seeding import generator
 from engram.data.series import read_series
 from engram.figures.figure import Figure
@@ -17,17 +17,16 @@ from engram.figures.neuron import neuron
 from engram.neurons.hodgkin_huxley import HodgkinHuxley
 from engram.neurons.simulation import Simulation, Stretches
 from engram.neurons.stimulus import Stimulus
+from engram.recipes.timed import Timed
 
 MOST_GIGABYTES = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Neurons(Recipe):
+class Neurons(Timed):
     """Neurons without connections under any current; nothing is learnt, time passes."""
 
-    kind: ClassVar[str] = "neurons"
     best: ClassVar[tuple[str, str]] = ("valid_rate_hz", "max")
-    unit: ClassVar[str] = "ms"
 
     data: str = "stimulus"
     """«stimulus», the current that the settings below describe, or a file with one's own (CSV or .npy, T × N)"""
@@ -46,21 +45,10 @@ class Neurons(Recipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("stretch_ms", "record_ms"):
-            if not getattr(self, name) >= self.model.step_ms:
-                raise EngramError(f"{name} must be at least step_ms ({self.model.step_ms}), not {getattr(self, name)}.")
+        self.must_last("record_ms")
         gigabytes = 8e-9 * self.steps * self.stretch * self.model.neurons
         if gigabytes > MOST_GIGABYTES:
             raise EngramError(f"The current of {self.steps} steps would take {gigabytes:,.0f} GB: take fewer --steps.")
-
-    @property
-    def per_step(self) -> float:
-        return self.stretch_ms
-
-    @property
-    def stretch(self) -> int:
-        """Time steps in a stretch."""
-        return round(self.stretch_ms / self.model.step_ms)
 
     def load(self) -> Tensor:
         if self.data == "stimulus":

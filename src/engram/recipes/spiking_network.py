@@ -9,12 +9,13 @@ from torch import nn
 
 from engram.core.errors import EngramError
 from engram.core.learner import Learner
-from engram.core.registry import Recipe, Request, Sample, recipe
+from engram.core.registry import Request, Sample, recipe
 from engram.core.seeding import generator
 from engram.core.tap import tap
 from engram.figures import spikes
 from engram.figures.figure import Figure
 from engram.neurons.balanced import Balanced, Living, irregularity
+from engram.recipes.timed import Timed
 
 WATCHED = 5
 
@@ -37,12 +38,11 @@ class Ticks:
 
 @recipe
 @dataclass(frozen=True, kw_only=True)
-class SpikingNetworkRecipe(Recipe):
+class SpikingNetworkRecipe(Timed):
     """Excitation and inhibition hold each other, and thousands of neurons fire as irregularly as in a brain."""
 
     name: ClassVar[str] = "spiking-network"
     title: ClassVar[str] = "Spiking network"
-    kind: ClassVar[str] = "neurons"
     notes: ClassVar[str] = "003 §2.5"
     Model: ClassVar[type[nn.Module]] = Balanced
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -50,28 +50,12 @@ class SpikingNetworkRecipe(Recipe):
         "full": {"excitatory": 8000, "inhibitory": 2000, "probability": 0.01, "steps": 100},
     }
     best: ClassVar[tuple[str, str]] = ("valid_irregularity", "max")
-    unit: ClassVar[str] = "ms"
     samples: ClassVar[int] = 3
 
     data: str = "none"
     """nothing enters but chance"""
-    steps: int = 20
-    """how many stretches of time to let pass"""
-    every: int = 10
-    """stretches between two evaluations, each followed by a checkpoint"""
-    stretch_ms: float = 100.0
-    """length of a stretch"""
     model: Balanced.Config = field(default_factory=Balanced.Config)
     """the network"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.stretch_ms >= self.model.step_ms:
-            raise EngramError(f"stretch_ms must be at least step_ms ({self.model.step_ms}), not {self.stretch_ms}.")
-
-    @property
-    def per_step(self) -> float:
-        return self.stretch_ms
 
     def load(self) -> None:
         if self.data != "none":
@@ -84,7 +68,7 @@ class SpikingNetworkRecipe(Recipe):
         return Living(Balanced(config), random, min(WATCHED, config.excitatory))
 
     def batches(self, data: None) -> Ticks:
-        return Ticks(round(self.stretch_ms / self.model.step_ms))
+        return Ticks(self.stretch)
 
     def evaluate(self, learner: Learner, data: None, split: str) -> dict[str, float]:
         """Rates and irregularity so far: there is nothing to generalise, so every split is the recording."""

@@ -10,13 +10,14 @@ from torch import Tensor, nn
 
 from engram.core.errors import EngramError
 from engram.core.learner import Batch, Learner, Metrics
-from engram.core.registry import Recipe, Request, Sample, recipe
+from engram.core.registry import Request, Sample, recipe
 from engram.core.seeding import generator
 from engram.data.series import read_series
 from engram.figures import synapse
 from engram.figures.figure import Figure
 from engram.neurons.lif import Spikes
 from engram.neurons.synapse import Synapse, convolved
+from engram.recipes.timed import Timed
 
 
 class Filtering:
@@ -62,27 +63,20 @@ class Trains:
 
 @recipe
 @dataclass(frozen=True, kw_only=True)
-class SynapseRecipe(Recipe):
+class SynapseRecipe(Timed):
     """Random spikes become a smooth current, by a state that needs to remember no spike."""
 
     name: ClassVar[str] = "synapse"
     title: ClassVar[str] = "Synapse"
-    kind: ClassVar[str] = "neurons"
     notes: ClassVar[str] = "003 §2.4"
     Model: ClassVar[type[nn.Module]] = Synapse
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"tiny": {"steps": 10, "every": 5, "stretch_ms": 10.0}}
     best: ClassVar[tuple[str, str]] = ("valid_apart", "min")
-    unit: ClassVar[str] = "ms"
     samples: ClassVar[int] = 3
 
     data: str = "chance"
     """«chance», spikes that come at random, or a file with one's own: a column of times in ms for each synapse"""
-    steps: int = 20
-    """how many stretches of time to let pass"""
-    every: int = 10
-    """stretches between two evaluations, each followed by a checkpoint"""
     stretch_ms: float = 50.0
-    """length of a stretch"""
     rate_hz: float = 40.0
     """how often spikes come, where they come at random"""
     model: Synapse.Config = field(default_factory=lambda: Synapse.Config(order=1, tau_ms=10.0))
@@ -90,18 +84,8 @@ class SynapseRecipe(Recipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.stretch_ms >= self.model.step_ms:
-            raise EngramError(f"stretch_ms must be at least step_ms ({self.model.step_ms}), not {self.stretch_ms}.")
         if not self.rate_hz >= 0:
             raise EngramError(f"rate_hz must be at least 0, not {self.rate_hz}.")
-
-    @property
-    def per_step(self) -> float:
-        return self.stretch_ms
-
-    @property
-    def stretch(self) -> int:
-        return round(self.stretch_ms / self.model.step_ms)
 
     @property
     def duration_ms(self) -> float:
@@ -115,7 +99,7 @@ class SynapseRecipe(Recipe):
             raise EngramError(f"{self.data} has {times_TN.shape[1]} columns: {self.model.synapses} are needed.")
         neuron = torch.arange(times_TN.shape[1]).expand_as(times_TN)
         within = (times_TN > 0) & (times_TN <= self.duration_ms)
-        return sorted_by_neuron(times_TN[within].numpy(), neuron[within].numpy())
+        return Spikes.sorted(times_TN[within].numpy(), neuron[within].numpy())
 
     def drawn(self, random: torch.Generator) -> Spikes:
         """Spikes at random, as many as a Poisson process has."""
@@ -123,7 +107,7 @@ class SynapseRecipe(Recipe):
         count_N = torch.poisson(mean_N, generator=random).long()
         neuron = torch.repeat_interleave(torch.arange(self.model.synapses), count_N)
         time_ms = (1 - torch.rand(len(neuron), generator=random, dtype=torch.float64)) * self.duration_ms
-        return sorted_by_neuron(time_ms.numpy(), neuron.numpy())
+        return Spikes.sorted(time_ms.numpy(), neuron.numpy())
 
     def learner(self, data: Spikes) -> Filtering:
         return Filtering(Synapse(self.model))
@@ -163,8 +147,3 @@ class SynapseRecipe(Recipe):
             lines.append(f"train {i + 1}: {len(spikes.of(0))} spikes, mean input {s_TN[:, 0].mean():.4f} per ms")
             shown.append(s_TN)
         return Sample({"s": torch.stack(shown)}, "\n".join(lines))
-
-
-def sorted_by_neuron(time_ms: Any, neuron: Any) -> Spikes:
-    order = np.lexsort([time_ms, neuron])
-    return Spikes(time_ms[order], neuron[order])
