@@ -28,11 +28,11 @@ from torch import Tensor, nn
 
 from engram.core.errors import EngramError
 from engram.core.tap import tap
-from engram.neurons.kernels import compiled, inlined
+from engram.neurons.kernels import compiled
 
 Array = NDArray[np.float64]
-LANES = 8
-"""neurons whose inputs lie in one line of the cache"""
+LANES = 32
+"""neurons that are advanced together: those of eight AVX2 registers"""
 PARALLEL = 1 << 17
 """neurons × steps for which it is worth to start threads"""
 
@@ -141,7 +141,8 @@ class LIF(nn.Module):
     def step(self, state_2N: Tensor, v_in_TN: Tensor, *, record: bool = True) -> tuple[Tensor, Tensor, Spikes]:
         """Advance T steps, holding v_in_TN[t] during step t: the new state, v after each step (T×N), and the spikes.
 
-        Times begin with 0 at the first step. Without `record` there is no T×N of v, which saves most of the time.
+        Times begin with 0 at the first step. Without `record` there is no T×N of v, which saves most of the time, and
+        an input that is one row, expanded to T of them, is read as one.
         """
         N = self.config.neurons
         if state_2N.shape != (2, N) or v_in_TN.ndim != 2 or v_in_TN.shape[1] != N:
@@ -150,14 +151,15 @@ class LIF(nn.Module):
                 f"{tuple(v_in_TN.shape)}."
             )
         new_2N = state_2N.double().clone(memory_format=torch.contiguous_format)
-        u_TN = v_in_TN.double().contiguous().numpy()
-        first_N, time_ms = self._room(u_TN.max(0, initial=0.0), len(u_TN) * self.config.step_ms)
-        v_TN = np.empty(u_TN.shape if record else (0, N))
+        T, constant = len(v_in_TN), v_in_TN.stride(0) == 0
+        u_TN = v_in_TN[: 1 if constant else T].double().contiguous().numpy()
+        first_N, time_ms = self._room(u_TN.max(0, initial=0.0), T * self.config.step_ms)
+        v_TN = np.empty((T if record else 0, N))
         tau_N, wait_N = self._constants()
         kept_N, count_N, step_ms = np.exp(-self.config.step_ms / tau_N), np.zeros(N, np.int64), self.config.step_ms
         all_of_it = Advance(new_2N.numpy(), tau_N, wait_N, kept_N, step_ms, u_TN, v_TN, time_ms, first_N, count_N)
-        advance = _advance_parallel if u_TN.size >= PARALLEL else _advance_serial
-        advance(all_of_it, self.config.exact)
+        advance = _advance_parallel if T * N >= PARALLEL else _advance_serial
+        advance(all_of_it, T, self.config.exact)
         return new_2N, torch.from_numpy(v_TN), packed(time_ms, first_N, count_N)
 
     def advance(self, state_2N: Tensor, v_in_TN: Tensor) -> tuple[Tensor, Tensor, Spikes]:
@@ -264,6 +266,7 @@ class Advance(NamedTuple):
     """e^(-step / tau)"""
     step_ms: float
     u_TN: Array
+    """one row only where the input never changes"""
     v_TN: Array
     """empty where nothing is recorded"""
     time_ms: Array
@@ -274,73 +277,70 @@ class Advance(NamedTuple):
 
 
 @compiled
-def _advance_serial(a: Advance, exact: bool) -> None:
-    for group in range((len(a.tau_N) + LANES - 1) // LANES):
-        _advance_group(a, exact, group * LANES, min(len(a.tau_N), (group + 1) * LANES))
+def _advance_serial(a: Advance, steps: int, exact: bool) -> None:
+    for first in range(0, len(a.tau_N), LANES):
+        _advance_lanes(a, steps, exact, first)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, parallel=True)
-def _advance_parallel(a: Advance, exact: bool) -> None:
+def _advance_parallel(a: Advance, steps: int, exact: bool) -> None:
     for group in prange((len(a.tau_N) + LANES - 1) // LANES):
-        _advance_group(a, exact, group * LANES, min(len(a.tau_N), (group + 1) * LANES))
+        _advance_lanes(a, steps, exact, group * LANES)
 
 
 @compiled
-def _advance_group(a: Advance, exact: bool, first: int, last: int) -> None:
-    """Neurons first..last-1 through all T steps."""
-    for t in range(len(a.u_TN)):
-        for i in range(first, last):
-            if exact:
-                _exactly(a, t, i)
-            else:
-                _by_steps(a, t, i)
-            if len(a.v_TN):
-                a.v_TN[t, i] = a.state_2N[0, i]
+def _advance_lanes(a: Advance, steps: int, exact: bool, first: int) -> None:
+    """Neurons first..first+L-1, or as many of them as there are, through all steps.
+
+    All of them rise or wait together, a few instructions for all; those to whom something happens are seen to after.
+    """
+    count = min(LANES, len(a.tau_N) - first)
+    v_L, wait_L, kept_L, u_L = np.zeros(LANES), np.zeros(LANES), np.zeros(LANES), np.zeros(LANES)
+    next_v_L, next_wait_L = np.zeros(LANES), np.zeros(LANES)
+    for i in range(count):
+        v_L[i], wait_L[i], kept_L[i] = a.state_2N[0, first + i], a.state_2N[1, first + i], a.kept_N[first + i]
+    nearly_over = 0.0 if exact else a.step_ms / 2
+    for t in range(steps):
+        u_N = a.u_TN[t if len(a.u_TN) > 1 else 0]
+        for i in range(count):
+            u_L[i] = u_N[first + i]
+        happens = False
+        for i in range(LANES):
+            risen = u_L[i] + (v_L[i] - u_L[i]) * kept_L[i]  # (3)
+            waits = wait_L[i] > nearly_over
+            next_v_L[i] = v_L[i] if waits else risen
+            next_wait_L[i] = wait_L[i] - a.step_ms if waits else 0.0
+            happens |= (next_v_L[i] >= 1) | (next_wait_L[i] < -nearly_over)
+        if happens:
+            for i in range(count):
+                if next_v_L[i] >= 1 or next_wait_L[i] < -nearly_over:
+                    next_v_L[i], next_wait_L[i] = _event(a, exact, t, first + i, v_L[i], wait_L[i], u_L[i])
+        for i in range(LANES):
+            v_L[i], wait_L[i] = next_v_L[i], next_wait_L[i]
+        if len(a.v_TN):
+            v_N = a.v_TN[t]
+            for i in range(count):
+                v_N[first + i] = v_L[i]
+    for i in range(count):
+        a.state_2N[0, first + i], a.state_2N[1, first + i] = v_L[i], wait_L[i]
 
 
-@inlined
-def _exactly(a: Advance, t: int, i: int) -> None:
-    u, v, wait = a.u_TN[t, i], a.state_2N[0, i], a.state_2N[1, i]
-    risen = u + (v - u) * a.kept_N[i]  # (3)
-    if wait == 0 and risen < 1:
-        a.state_2N[0, i] = risen
-    elif wait >= a.step_ms:
-        a.state_2N[1, i] = wait - a.step_ms
-    else:
-        a.state_2N[0, i], a.state_2N[1, i], a.count_N[i] = _within(
-            v, wait, u, a.tau_N[i], a.wait_N[i], a.step_ms, t * a.step_ms, a.time_ms[a.first_N[i] :], a.count_N[i]
-        )
-
-
-@inlined
-def _by_steps(a: Advance, t: int, i: int) -> None:
-    """The same with spikes at the ends of steps only."""
-    if a.state_2N[1, i] > a.step_ms / 2:
-        a.state_2N[1, i] -= a.step_ms
-        return
-    v = a.u_TN[t, i] + (a.state_2N[0, i] - a.u_TN[t, i]) * a.kept_N[i]  # (3)
-    a.state_2N[1, i] = 0.0
-    if v >= 1:
-        a.time_ms[a.first_N[i] + a.count_N[i]] = (t + 1) * a.step_ms
+@compiled
+def _event(a: Advance, exact: bool, t: int, i: int, v: float, wait: float, u: float) -> tuple[float, float]:
+    """One step of one neuron, in which it stops waiting, or fires, maybe several times: its v and how long it waits."""
+    time_ms = a.time_ms[a.first_N[i] :]
+    if not exact:  # a spike, at the end of the step
+        time_ms[a.count_N[i]] = (t + 1) * a.step_ms
         a.count_N[i] += 1
-        v, a.state_2N[1, i] = 0.0, a.wait_N[i]  # (2)
-    a.state_2N[0, i] = v
-
-
-@compiled
-def _within(
-    v: float, wait: float, u: float, tau: float, refractory: float, step_ms: float, began_ms: float, time_ms: Array,
-    count: int,
-) -> tuple[float, float, int]:  # fmt: skip
-    """One step of one neuron, in which it stops waiting, or fires, maybe several times."""
+        return 0.0, a.wait_N[i]  # (2)
     now = wait
     while True:
-        rises = tau * math.log((u - v) / (u - 1)) if u > 1 else math.inf  # (4)
-        if now + rises > step_ms:
-            return u + (v - u) * math.exp((now - step_ms) / tau), 0.0, count  # (3)
-        time_ms[count] = began_ms + now + rises
-        count += 1
-        now += rises + refractory  # (2)
+        rises = a.tau_N[i] * math.log((u - v) / (u - 1)) if u > 1 else math.inf  # (4)
+        if now + rises > a.step_ms:
+            return u + (v - u) * math.exp((now - a.step_ms) / a.tau_N[i]), 0.0  # (3)
+        time_ms[a.count_N[i]] = t * a.step_ms + now + rises
+        a.count_N[i] += 1
+        now += rises + a.wait_N[i]  # (2)
         v = 0.0
-        if now >= step_ms:
-            return 0.0, now - step_ms, count
+        if now >= a.step_ms:
+            return 0.0, now - a.step_ms
