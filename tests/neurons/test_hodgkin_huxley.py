@@ -1,6 +1,7 @@
 """The Hodgkin–Huxley neuron against an adaptive high-order solver, published rates, and the laws of its own step."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -101,6 +102,38 @@ def test_error_falls_fourfold_when_the_step_is_halved(course):
     expected = solve(pieces)
     errors = [np.abs(simulate(stimulus, step_ms) - expected).max() for step_ms in (0.04, 0.02, 0.01, 0.005)]
     assert [coarse / fine for coarse, fine in pairwise(errors)] == pytest.approx([4, 4, 4], abs=0.1)
+
+
+def test_runge_kuttas_error_falls_sixteenfold():
+    """V after 4 ms that end in the middle of a spike, against steps so short that their error does not count."""
+    J = 20.0
+
+    def V(step_ms):
+        model = HodgkinHuxley(HodgkinHuxley.Config(step_ms=step_ms, integrator="rk4"))
+        steps = round(4 / step_ms)
+        return model.step(model.rest(), torch.full((steps, 1), J, dtype=torch.float64))[0][0, 0].item()
+
+    x = HodgkinHuxley().state[:, 0].numpy()
+    oracle = solve_ivp(derivative, (0.0, 4.0), x, "DOP853", rtol=1e-13, atol=1e-13, args=(0.0, 4.0, J, J)).y[0, -1]
+    errors = [abs(V(step_ms) - oracle) for step_ms in (0.04, 0.02, 0.01)]
+    for longer, shorter in pairwise(errors):
+        assert 12 < longer / shorter < 20
+
+
+@pytest.mark.parametrize("integrator", ["exponential", "rk4"])
+def test_both_integrators_fast_and_clear(integrator):
+    model, state = random_model_and_state(37)
+    model.config = replace(model.config, integrator=integrator)
+    J_TN = 20 * torch.rand(50, 37, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    fast, _ = model.step(state, J_TN)
+    for J_N in J_TN:
+        state = model.clear_step(state, J_N)
+    torch.testing.assert_close(fast, state, rtol=1e-11, atol=1e-11)
+
+
+def test_an_integrator_that_does_not_exist_is_named():
+    with pytest.raises(EngramError, match="euler"):
+        HodgkinHuxley.Config(integrator="euler")
 
 
 def test_steady_rates_are_the_published_ones():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from engram.core.errors import EngramError
-from engram.neurons.stimulus import Stimulus
+from engram.neurons.stimulus import Stimulus, sampled
 
 COURSES = {
     "constant": [2.0, 2.0, 2.0, 2.0, 2.0, 2.0],
@@ -91,3 +91,16 @@ def test_a_longer_sample_begins_like_a_shorter_one(neurons):
     stimulus = Stimulus(noise=1.0)
     short, long = (stimulus.sample(steps, 0.01, neurons, torch.Generator().manual_seed(1)) for steps in (41, 80))
     assert torch.equal(long[:41], short)
+
+
+def test_any_function_of_time_is_a_current():
+    current_TN = sampled(lambda t_ms: torch.sin(t_ms), steps=4, step_ms=0.5, neurons=3)
+    expected = [math.sin(t) for t in (0.25, 0.75, 1.25, 1.75)]
+    assert current_TN.tolist() == [pytest.approx([value] * 3) for value in expected]
+    apart_TN = sampled(lambda t_ms: torch.stack([t_ms, -t_ms], 1), steps=2, step_ms=1.0, neurons=2)
+    assert apart_TN.tolist() == [[0.5, -0.5], [1.5, -1.5]]
+
+
+def test_a_function_of_the_wrong_shape_is_explained():
+    with pytest.raises(EngramError, match=r"4 steps for 3 neurons is not of shape \(4, 2\)"):
+        sampled(lambda t_ms: torch.stack([t_ms, t_ms], 1), steps=4, step_ms=0.5, neurons=3)

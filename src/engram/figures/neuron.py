@@ -1,12 +1,15 @@
 """A neuron over time: voltage, gates, ionic currents."""
 
+import math
 from collections.abc import Iterator
 
+import numpy as np
 import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
 from engram.figures.figure import COLOURS, Figure, line, plot
+from engram.neurons.excitability import frequency_hz, nullclines, rheobase
 from engram.neurons.hodgkin_huxley import HodgkinHuxley
 from engram.neurons.lif import rate_hz
 from engram.neurons.simulation import Simulation
@@ -26,6 +29,8 @@ def neuron(simulation: Simulation, item: int = 0) -> Iterator[Figure]:
     assert isinstance(model, HodgkinHuxley)
     whole = simulation.recording_TKN[::thin].unbind(1)
     yield ionic_currents(t, *(current[:, item] for current in model.currents(*whole)))
+    yield phase_plane(model, V, n, J.max().item(), item)
+    yield frequency_current(model.config)
     if model.config.neurons > 1:
         yield raster(*simulation.all_spikes(), model.config.neurons)
 
@@ -54,6 +59,45 @@ def ionic_currents(t: Tensor, I_Na: Tensor, I_K: Tensor, I_L: Tensor) -> Figure:
     return Figure(
         "Ionic currents", "Sodium rushes in and drives the voltage up, potassium flows out and brings it back.", figure
     )
+
+
+def phase_plane(model: HodgkinHuxley, V: Tensor, n: Tensor, J: float, item: int) -> Figure:
+    """The path through the two variables that matter most, and where each of them would stand still."""
+    fine = torch.linspace(min(V.min().item(), -80.0), max(V.max().item(), 45.0), 300, dtype=torch.float64)
+    n_still, V_still = nullclines(model, J, fine, item)
+    figure = plot(
+        line(V, n, "what it did"),
+        line(fine, V_still, f"V stands still under {J:.3g} µA/cm²", line={"dash": "dash", "color": COLOURS[1]}),
+        line(fine, n_still, "n stands still", line={"dash": "dot", "color": COLOURS[2]}),
+        xaxis_title="V, mV",
+        yaxis_title="n",
+        height=420,
+    )
+    figure.update_yaxes(range=[0, 1])
+    caption = (
+        "Each loop is a spike, anticlockwise. Where the broken lines meet, the neuron could rest under its current."
+    )
+    return Figure("Phase plane", caption, figure)
+
+
+def frequency_current(config: HodgkinHuxley.Config) -> Figure:
+    """How fast the neuron fires under constant currents, and from which one on."""
+    once, forever = rheobase(config), rheobase(config, repetitive=True)
+    strongest = 6 * forever if math.isfinite(forever) else 40.0
+    J = np.unique(np.append(np.linspace(0, strongest, 40), [forever] if math.isfinite(forever) else []))
+    figure = plot(
+        line(torch.from_numpy(J), torch.from_numpy(frequency_hz(config, J)), "rate", mode="lines+markers"),
+        xaxis_title="constant current, µA/cm²",
+        yaxis_title="rate, Hz",
+    )
+    if math.isfinite(forever):
+        caption = (
+            f"From rest, a current of {once:.3g} µA/cm² makes one spike and one of {forever:.3g} makes it fire on and "
+            "on, at once with a high rate."
+        )
+    else:
+        caption = "No constant current up to 100 µA/cm² makes this neuron fire on and on."
+    return Figure("Frequency and current", caption, figure)
 
 
 def raster(spike_ms: Tensor, neuron: Tensor, neurons: int) -> Figure:

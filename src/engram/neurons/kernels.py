@@ -29,7 +29,9 @@ compiled = njit(cache=True, error_model="numpy", nogil=True)
 inlined = njit(cache=True, error_model="numpy", forceinline=True)
 
 
-def advance_hodgkin_huxley(state_4N: Array, parameters_8N: Array, step_ms: float, current_TN: Array) -> Array:
+def advance_hodgkin_huxley(
+    state_4N: Array, parameters_8N: Array, step_ms: float, current_TN: Array, *, runge_kutta: bool
+) -> Array:
     """Advance `state_4N` in place by T steps; the recording of (V, m, h, n) after each, T×4×N.
 
     The rows of the parameters are c, g_Na, g_K, g_L, V_Na, V_K, V_L and phi.
@@ -40,40 +42,48 @@ def advance_hodgkin_huxley(state_4N: Array, parameters_8N: Array, step_ms: float
     steps = max(1, BLOCK // N)
     for start in range(0, T, steps):
         block = slice(start, start + steps)
-        advance(state_4N, parameters_8N, step_ms, current_TN[block], recording_T4N[block])
+        advance(state_4N, parameters_8N, step_ms, current_TN[block], recording_T4N[block], runge_kutta)
     return recording_T4N
 
 
 @compiled
-def _advance_serial(state_4N: Array, p_8N: Array, step_ms: float, current_TN: Array, recording_T4N: Array) -> None:
+def _advance_serial(
+    state_4N: Array, p_8N: Array, step_ms: float, current_TN: Array, recording_T4N: Array, runge_kutta: bool
+) -> None:
     for first in range(0, state_4N.shape[1], LANES):
-        _advance_lanes(state_4N, p_8N, step_ms, current_TN, recording_T4N, first)
+        _advance_lanes(state_4N, p_8N, step_ms, current_TN, recording_T4N, runge_kutta, first)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, parallel=True)
-def _advance_parallel(state_4N: Array, p_8N: Array, step_ms: float, current_TN: Array, recording_T4N: Array) -> None:
+def _advance_parallel(
+    state_4N: Array, p_8N: Array, step_ms: float, current_TN: Array, recording_T4N: Array, runge_kutta: bool
+) -> None:
     for group in prange((state_4N.shape[1] + LANES - 1) // LANES):
-        _advance_lanes(state_4N, p_8N, step_ms, current_TN, recording_T4N, group * LANES)
+        _advance_lanes(state_4N, p_8N, step_ms, current_TN, recording_T4N, runge_kutta, group * LANES)
 
 
 @compiled
 def _advance_lanes(
-    state_4N: Array, p_8N: Array, step_ms: float, current_TN: Array, recording_T4N: Array, first: int
+    state_4N: Array, p_8N: Array, step_ms: float, current_TN: Array, recording_T4N: Array, runge_kutta: bool, first: int
 ) -> None:
     """Advance the neurons first..first+L-1, or as many of them as there are, through all T steps."""
     count = min(LANES, state_4N.shape[1] - first)
     x_4L, J_L, p_8L = np.zeros((4, LANES)), np.zeros(LANES), np.ones((8, LANES))
     inf_3L, kept_3L = np.empty((3, LANES)), np.empty((3, LANES))
+    at_4L, k_4L, sum_4L = np.empty((4, LANES)), np.empty((4, LANES)), np.empty((4, LANES))
     _copy(state_4N, first, x_4L, 0, count)
     _copy(p_8N, first, p_8L, 0, count)
     aim_gates(x_4L, p_8L, step_ms / 2, inf_3L, kept_3L)
     for t in range(len(current_TN)):
         for i in range(count):
             J_L[i] = current_TN[t, first + i]
-        relax_gates(x_4L, inf_3L, kept_3L)  # (8)
-        relax_voltage(x_4L, p_8L, step_ms, J_L)  # (9)
-        aim_gates(x_4L, p_8L, step_ms / 2, inf_3L, kept_3L)  # for this step's second half and the next one's first
-        relax_gates(x_4L, inf_3L, kept_3L)  # (10)
+        if runge_kutta:
+            _runge_kutta(x_4L, p_8L, step_ms, J_L, at_4L, k_4L, sum_4L)
+        else:
+            relax_gates(x_4L, inf_3L, kept_3L)  # (8)
+            relax_voltage(x_4L, p_8L, step_ms, J_L)  # (9)
+            aim_gates(x_4L, p_8L, step_ms / 2, inf_3L, kept_3L)  # for this step's second half and the next one's first
+            relax_gates(x_4L, inf_3L, kept_3L)  # (10)
         _copy(x_4L, 0, recording_T4N[t], first, count)
     _copy(x_4L, 0, state_4N, first, count)
 
@@ -114,6 +124,38 @@ def aim_gates(x_4L: Array, p_8L: Array, time_ms: float, inf_3L: Array, kept_3L: 
         inf_3L[0, i], kept_3L[0, i] = alpha_m / (alpha_m + beta_m), _decay(time * (alpha_m + beta_m))  # (3)
         inf_3L[1, i], kept_3L[1, i] = alpha_h / (alpha_h + beta_h), _decay(time * (alpha_h + beta_h))  # (3)
         inf_3L[2, i], kept_3L[2, i] = alpha_n / (alpha_n + beta_n), _decay(time * (alpha_n + beta_n))  # (3)
+
+
+@compiled
+def _runge_kutta(x_4L: Array, p_8L: Array, D: float, J_L: Array, at_4L: Array, k_4L: Array, sum_4L: Array) -> None:
+    """(11): `at` is where the slope k is taken, `sum` what the four of them come to."""
+    for row in range(4):
+        for i in range(LANES):
+            at_4L[row, i], sum_4L[row, i] = x_4L[row, i], 0.0
+    for weight, ahead in ((1.0, D / 2), (2.0, D / 2), (2.0, D), (1.0, 0.0)):
+        _slope(at_4L, p_8L, J_L, k_4L)
+        for row in range(4):
+            for i in range(LANES):
+                sum_4L[row, i] += weight * k_4L[row, i]
+                at_4L[row, i] = x_4L[row, i] + ahead * k_4L[row, i]
+    for row in range(4):
+        for i in range(LANES):
+            x_4L[row, i] += D / 6 * sum_4L[row, i]
+
+
+@inlined
+def _slope(x_4L: Array, p_8L: Array, J_L: Array, k_4L: Array) -> None:
+    """The right sides of (1) and (2)."""
+    c, g_Na, g_K, g_L, V_Na, V_K, V_L, phi = p_8L[0], p_8L[1], p_8L[2], p_8L[3], p_8L[4], p_8L[5], p_8L[6], p_8L[7]
+    for i in range(LANES):
+        V, m, h, n = x_4L[0, i], x_4L[1, i], x_4L[2, i], x_4L[3, i]
+        alpha_m, beta_m, alpha_h, beta_h, alpha_n, beta_n = _rates(V)
+        I_Na = g_Na[i] * (m * m * m * h) * (V - V_Na[i])
+        I_K = g_K[i] * ((n * n) * (n * n)) * (V - V_K[i])
+        k_4L[0, i] = (J_L[i] - I_Na - I_K - g_L[i] * (V - V_L[i])) / c[i]  # (1)
+        k_4L[1, i] = phi[i] * (alpha_m * (1 - m) - beta_m * m)  # (2)
+        k_4L[2, i] = phi[i] * (alpha_h * (1 - h) - beta_h * h)
+        k_4L[3, i] = phi[i] * (alpha_n * (1 - n) - beta_n * n)
 
 
 @inlined

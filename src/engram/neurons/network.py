@@ -127,6 +127,8 @@ class Network(nn.Module):
         """Add Hodgkin–Huxley neurons, with the parameters that the model has."""
         if model.config.step_ms != self.step_ms:
             raise EngramError(f"The neurons have a step of {model.config.step_ms} ms, the network of {self.step_ms}.")
+        if model.config.integrator != "exponential":
+            raise EngramError(f"Networks advance by the integrator «exponential», not «{model.config.integrator}».")
         given = {"tau_m_ms": 1.0, "tau_ref_ms": 0.0, "tau_s_ms": tau_s_ms, "input": input}
         group = self._add(model.config.neurons, given, positive=("tau_s_ms",))
         self._hh.append(model)

@@ -14,6 +14,7 @@ sigma and correlation e^(-|t - s| / tau). Its exact discretisation, whatever the
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
@@ -79,12 +80,8 @@ class Stimulus:
         return self.amplitude * course[self.stimulus].double()
 
     def sample(self, steps: int, step_ms: float, neurons: int, generator: torch.Generator) -> Tensor:
-        """The current of every neuron, noise included, held during each of the steps from time 0, T×N.
-
-        The course in time is taken at the middle of a step: that keeps an integrator of second order at its order.
-        """
-        t_ms = (torch.arange(steps, dtype=torch.float64) + 0.5) * step_ms
-        course_TN = self.current(t_ms)[:, None].repeat(1, neurons)
+        """The current of every neuron, noise included, held during each of the steps from time 0, T×N."""
+        course_TN = sampled(self.current, steps, step_ms, neurons)
         sigma = math.hypot(self.amplitude, self.noise) if self.stimulus == "noise" else self.noise
         if sigma == 0:
             return course_TN
@@ -93,3 +90,15 @@ class Stimulus:
         x_TN = drawn[: steps * neurons].view(steps, neurons)  # (1)
         ornstein_uhlenbeck(x_TN.numpy(), math.exp(-step_ms / self.tau_ms))  # (2)
         return course_TN + sigma * x_TN
+
+
+def sampled(course: Callable[[Tensor], Tensor], steps: int, step_ms: float, neurons: int = 1) -> Tensor:
+    """Any function of the time in ms as a current, T×N: its values are one for all neurons (T), or one for each (T×N).
+
+    It is taken at the middle of each step, during which it is held: that keeps an integrator of second order at its
+    order.
+    """
+    value = torch.as_tensor(course((torch.arange(steps, dtype=torch.float64) + 0.5) * step_ms), dtype=torch.float64)
+    if value.shape not in ((steps,), (steps, 1), (steps, neurons)):
+        raise EngramError(f"A current over {steps} steps for {neurons} neurons is not of shape {tuple(value.shape)}.")
+    return value.reshape(steps, -1).repeat(1, neurons // value.reshape(steps, -1).shape[1])
