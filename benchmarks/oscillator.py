@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from engram.bench import Contestant
 from engram.core.errors import EngramError
@@ -17,26 +18,33 @@ UNIT = "simulated s/s"
 
 
 def contestants() -> dict[str, Contestant]:
+    turn = 2 * np.pi
+    signal_TD = torch.zeros(1000 * SECONDS, 2)
+    signal_TD[:100, 0] = 1
+    return contest(signal_TD, loop=[[1, -0.1 * turn], [0.1 * turn, 1]], drive=1.0, drive_tau_ms=5.0)
+
+
+def contest(signal_TD: Tensor, *, loop: Any, drive: float, drive_tau_ms: float) -> dict[str, Contestant]:
+    """A population that hears itself through a matrix and 100 ms, and a signal, in both simulators."""
     import nengo
 
-    steps, turn = SECONDS * 1000, 2 * np.pi
+    steps, dimensions = signal_TD.shape
+    values = signal_TD.numpy()
     with nengo.Network(seed=1) as theirs:
-        node = nengo.Node(lambda t: [1.0, 0.0] if t <= 0.1 else [0.0, 0.0])
-        ensemble = nengo.Ensemble(NEURONS, 2)
-        nengo.Connection(node, ensemble)
-        loop = nengo.Connection(ensemble, ensemble, transform=[[1, -0.1 * turn], [0.1 * turn, 1]], synapse=0.1)
+        node = nengo.Node(lambda t: values[round(1000 * t) - 1])
+        ensemble = nengo.Ensemble(NEURONS, dimensions)
+        nengo.Connection(node, ensemble, transform=drive, synapse=drive_tau_ms / 1000)
+        back = nengo.Connection(ensemble, ensemble, transform=loop, synapse=0.1)
         fired = nengo.Probe(ensemble.neurons)
         nengo.Probe(ensemble, synapse=0.01)
     checked = nengo.Simulator(theirs, progress_bar=False)
     checked.run_steps(steps)
 
     net = Assembly()
-    u, x = net.input(2), net.population(twin(checked, ensemble))
-    net.connect(u, x, tau_ms=5)
-    net.connect(x, x, decoders=torch.from_numpy(np.array(checked.data[loop].weights).T.copy()), tau_ms=100)
+    u, x = net.input(dimensions), net.population(twin(checked, ensemble))
+    net.connect(u, x, transform=drive, tau_ms=drive_tau_ms)
+    net.connect(x, x, decoders=torch.from_numpy(np.array(checked.data[back].weights).T.copy()), tau_ms=100)
     net.probe(x, tau_ms=10)
-    signal_TD = torch.zeros(steps, 2)
-    signal_TD[:100, 0] = 1
     start = net.rest()
     start.v_N[:] = checked.model.sig[ensemble.neurons]["voltage"].initial_value
     agree(net, start, {u: signal_TD}, checked.data[fired] > 0)

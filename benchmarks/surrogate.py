@@ -1,6 +1,7 @@
 """A training step of a spiking classifier: snnTorch against engram, equal spikes and gradients."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +14,15 @@ from engram.models.spiking import SpikingNet
 BATCH, TIME, HIDDEN, STEPS = 128, 25, 1000, 5
 WORK = f"training step of 784–{HIDDEN}–10 leaky neurons, {TIME} time steps, batch {BATCH}, pictures as currents"
 UNIT = "images/s"
+Coding = Literal["current", "spikes"]
 
 
 def contestants() -> dict[str, Contestant]:
+    return contest("current")
+
+
+def peer_class(coding: Coding) -> type[nn.Module]:
+    """snnTorch's form of a SpikingNet with one hidden layer, with the same weights."""
     import snntorch
     from snntorch import surrogate
 
@@ -30,19 +37,25 @@ def contestants() -> dict[str, Contestant]:
 
         def forward(self, x_BCHW: Tensor) -> Tensor:
             hidden, out, seen = self.hidden.init_leaky(), self.out.init_leaky(), []
-            for _ in range(TIME):
-                spikes, hidden = self.hidden(self.first(x_BCHW.flatten(1)), hidden)
+            x_TBD = x_BCHW.flatten(1).expand(TIME, -1, -1)
+            for x_BD in x_TBD if coding == "current" else torch.bernoulli(x_TBD):
+                spikes, hidden = self.hidden(self.first(x_BD), hidden)
                 _, out = self.out(self.second(spikes), out)
                 seen.append(out)
             return torch.stack(seen).mean(0)
 
+    return Peer
+
+
+def contest(coding: Coding) -> dict[str, Contestant]:
     torch.manual_seed(0)
-    model = SpikingNet(SpikingNet.Config(hidden=(HIDDEN,), time=TIME))
-    peer = Peer(model)
+    model = SpikingNet(SpikingNet.Config(hidden=(HIDDEN,), time=TIME, coding=coding))
+    peer = peer_class(coding)(model)
     x_BCHW, y_B = torch.rand(BATCH, 1, 28, 28), torch.randint(10, (BATCH,))
-    gradients = [
-        torch.autograd.grad(F.cross_entropy(one(x_BCHW), y_B), list(one.parameters())) for one in (peer, model)
-    ]
+    gradients = []
+    for one in (peer, model):
+        torch.manual_seed(1)  # of spikes that are drawn
+        gradients.append(torch.autograd.grad(F.cross_entropy(one(x_BCHW), y_B), list(one.parameters())))
     apart = max((a - b).abs().max().item() for a, b in zip(*gradients, strict=True))
     if apart > 1e-6:
         raise EngramError(f"Gradients are to be the same, and differ by {apart:.1e}.")

@@ -8,7 +8,8 @@ A benchmark is a file of the folder benchmarks/ that says what the work is and w
 
 A contestant makes itself ready, which is not timed, and returns its work, which is: a function that does one round and
 returns how much it has done, or a Score where that is not what counts. The first contestant is the one that the others
-are compared with. A file whose rounds take long says how many there are: ROUNDS = 1.
+are compared with. A file whose rounds take long says how many there are, ROUNDS = 1, and one whose peer is installed
+apart says by what: EXTRA = "brian".
 """
 
 import importlib.util
@@ -34,6 +35,8 @@ class Score:
     """What a contestant says of itself in the benchmark's unit: it keeps its own clock, or is not after speed."""
 
     value: float
+    note: str = ""
+    """what else is worth knowing"""
 
 
 Contestant = Callable[[], Callable[[], float | Score]]
@@ -74,20 +77,23 @@ def measure(name: str, rounds: int | None = None) -> dict[str, Any]:
     try:
         contestants = module.contestants()
     except ImportError as error:
-        raise EngramError(f"A peer of this benchmark is missing ({error.name}): pip install engram[bench].") from None
-    best = dict.fromkeys(contestants, 0.0)
+        extra = getattr(module, "EXTRA", "bench")
+        raise EngramError(f"A peer of this benchmark is missing ({error.name}): pip install engram[{extra}].") from None
+    best = dict.fromkeys(contestants, Score(0.0))
     for _ in range(rounds):
         for who, ready in contestants.items():
             work = ready()
             time.sleep(SETTLE_SECONDS)
-            best[who] = max(best[who], rate(work))
-    reference = next(iter(best.values())) or math.nan
-    table = [{"name": who, "rate": value, "ratio": value / reference} for who, value in best.items()]
+            best[who] = max(best[who], score(work), key=lambda one: one.value)
+    first = next(iter(best.values())).value or math.nan
+    table = [
+        {"name": who, "rate": one.value, "ratio": one.value / first, "note": one.note} for who, one in best.items()
+    ]
     return {"benchmark": name, "work": module.WORK, "unit": module.UNIT, "contestants": table}
 
 
-def rate(work: Callable[[], float | Score]) -> float:
-    """What is done in a second, or the score."""
+def score(work: Callable[[], float | Score]) -> Score:
+    """What is done in a second, or what the contestant says."""
     began = time.perf_counter()
     done = work()
-    return done.value if isinstance(done, Score) else done / (time.perf_counter() - began)
+    return done if isinstance(done, Score) else Score(done / (time.perf_counter() - began))

@@ -389,18 +389,16 @@ def bench(words: list[str]) -> int:
 
 
 def show_contest(result: dict[str, Any], json: bool) -> None:
-    """Work, and for every contestant its rate and its ratio to the first."""
+    """Work, and for every contestant its rate, its ratio to the first, and its note if there is one."""
     if json:
         print(jsonlib.dumps(result))
         return
     print(result["work"])
-    show(
-        [
-            {"contestant": c["name"], result["unit"]: f"{c['rate']:,.1f}", "ratio": f"{c['ratio']:.2f}"}
-            for c in result["contestants"]
-        ],
-        json,
-    )
+    rows = [
+        {"contestant": c["name"], result["unit"]: f"{c['rate']:,.1f}", "ratio": f"{c['ratio']:.2f}", "": c["note"]}
+        for c in result["contestants"]
+    ]
+    show(rows if any(row[""] for row in rows) else [dict(list(row.items())[:-1]) for row in rows], json)
 
 
 VERBS: dict[str, Callable[..., int | None]] = {

@@ -24,7 +24,7 @@ rate(s) W + beta + C for currents s = E x, of which (3) keeps only the D numbers
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,13 +32,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from engram.core.errors import EngramError
-from engram.neurons.kernels import compiled, inlined
+from engram.neurons.dynamics_kernel import SMALL, Circuit, advance
 from engram.neurons.lif import Spikes, by_neuron
 from engram.neurons.population import Function, Population
 
 Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
-SMALL = 0.1
 MOST_SPIKES = 1 << 22
 """for which room is taken at once"""
 
@@ -194,9 +192,7 @@ class Assembly(nn.Module):
         parts, done = [(np.zeros(0, np.int64), np.zeros(0))], 0
         while done < T:
             fired, when = np.empty(room, np.int64), np.empty(room)
-            done, count = _advance(
-                new.v_N, new.wait_N, new.y, circuit, u_TU, probed_TR, fired, when, done, self.spiking
-            )
+            done, count = advance(new.v_N, new.wait_N, new.y, circuit, u_TU, probed_TR, fired, when, done, self.spiking)
             parts.append((fired[:count], when[:count]))
         who, times_ms = (np.concatenate(every) for every in zip(*parts, strict=True)) if len(parts) > 2 else parts[-1]
         spikes = by_neuron(times_ms, who, len(new.v_N))
@@ -204,7 +200,7 @@ class Assembly(nn.Module):
         seen = torch.from_numpy(probed_TR).split(widths, 1) if widths else []
         return new, Recording(dict(zip(self._all("probe"), seen, strict=True)), spikes)
 
-    def _circuit(self) -> "Circuit":
+    def _circuit(self) -> Circuit:
         pops = [self.of(node) for node in self._all("population")]
         widest = max((pop.config.dimensions for pop in pops), default=1)
         scaled = [pop.encoder_ND * (pop.gain_N / pop.config.radius)[:, None] for pop in pops]
@@ -214,14 +210,12 @@ class Assembly(nn.Module):
         for node in self.nodes:
             place[node] = first[node.kind]
             first[node.kind] += node.dimensions
-        constant = {name: torch.cat([torch.full((pop.config.neurons,), getattr(pop.config, name)) for pop in pops])
-                    for name in ("tau_m_ms", "tau_ref_ms")} if pops else {}  # fmt: skip
         links, step = self.links, self.step_ms
         return Circuit(
             encoder_DN=torch.cat(padded).T.contiguous().numpy() if pops else np.zeros((1, 0)),
             bias_N=torch.cat([pop.bias_N for pop in pops]).numpy() if pops else np.zeros(0),
-            tau_N=constant["tau_m_ms"].double().numpy() if pops else np.zeros(0),
-            wait_N=constant["tau_ref_ms"].double().numpy() if pops else np.zeros(0),
+            tau_P=np.array([pop.config.tau_m_ms for pop in pops], np.float64),
+            wait_P=np.array([pop.config.tau_ref_ms for pop in pops], np.float64),
             first_P=np.cumsum([0, *(pop.config.neurons for pop in pops)]),
             place_P=np.array([place[node] for node in self._all("population")], np.int64),
             wide_P=np.array([pop.config.dimensions for pop in pops], np.int64),
@@ -239,169 +233,3 @@ class Assembly(nn.Module):
             step_ms=step,
             small=all(step / pop.config.tau_m_ms <= SMALL for pop in pops),
         )
-
-
-class Circuit(NamedTuple):
-    """An assembly as the kernel reads it: P populations, C connections."""
-
-    encoder_DN: Array
-    """times gain, by radius, and filled up with zeros to the widest population"""
-    bias_N: Array
-    tau_N: Array
-    wait_N: Array
-    first_P: Integers
-    """first neuron"""
-    place_P: Integers
-    """where its value stands among all values"""
-    wide_P: Integers
-    source_C: Integers
-    """population, or -1 for an input"""
-    from_C: Integers
-    to_C: Integers
-    rows_C: Integers
-    wide_C: Integers
-    begin_C: Integers
-    weights: Array
-    kept_C: Array
-    immediate_C: NDArray[np.bool_]
-    probed: int
-    """from where on values are those of probes"""
-    values: int
-    step_ms: float
-    small: bool
-    """whether a step is so much shorter than every tau that a series does"""
-
-
-@compiled
-def _advance(
-    v_N: Array, wait_N: Array, y: Array, circuit: Circuit, u_TU: Array, probed_TR: Array, fired: Integers, when: Array,
-    first: int, spiking: bool,
-) -> tuple[int, int]:  # fmt: skip
-    """Advance as far as there is room for spikes: the step that was reached, and how many spikes."""
-    x, fresh, J_N, count = np.zeros(circuit.values), np.zeros(len(y)), np.empty_like(v_N), 0
-    everyone = np.arange(len(v_N))
-    for t in range(first, len(u_TU)):
-        if spiking and len(fired) - count < len(v_N):
-            return t, count
-        x[:] = 0
-        fresh[:] = 0
-        _inputs(circuit, u_TU[t], fresh)
-        _gather(circuit, y, fresh, x)
-        for p in range(len(circuit.place_P)):
-            _drive(circuit, p, x, J_N)
-            if spiking:
-                before = count
-                count = _population(circuit, p, v_N, wait_N, J_N, fired, when, count, t)
-                _read(circuit, p, fired[before:count], J_N, True, fresh)
-            else:
-                _rates(circuit, p, J_N, J_N)
-                _read(circuit, p, everyone[circuit.first_P[p] : circuit.first_P[p + 1]], J_N, False, fresh)
-        k = 0
-        for c in range(len(circuit.kept_C)):
-            for _ in range(circuit.wide_C[c]):
-                y[k] = circuit.kept_C[c] * y[k] + (1 - circuit.kept_C[c]) * fresh[k]  # (4)
-                k += 1
-        x[:] = 0
-        _gather(circuit, y, y, x)
-        for r in range(circuit.values - circuit.probed):
-            probed_TR[t, r] = x[circuit.probed + r]
-    return len(u_TU), count
-
-
-@inlined
-def _inputs(circuit: Circuit, u_U: Array, fresh: Array) -> None:
-    """What connections from inputs carry."""
-    k = 0
-    for c in range(len(circuit.source_C)):
-        wide = circuit.wide_C[c]
-        if circuit.source_C[c] < 0:
-            for row in range(circuit.rows_C[c]):
-                for j in range(wide):
-                    fresh[k + j] += circuit.weights[circuit.begin_C[c] + row * wide + j] * u_U[circuit.from_C[c] + row]
-        k += wide
-
-
-@inlined
-def _gather(circuit: Circuit, y: Array, fresh: Array, x: Array) -> None:
-    """What reaches each value; connections without a synapse carry what is fresh."""
-    k = 0
-    for c in range(len(circuit.to_C)):
-        for j in range(circuit.wide_C[c]):
-            x[circuit.to_C[c] + j] += fresh[k] if circuit.immediate_C[c] else y[k]
-            k += 1
-
-
-@inlined
-def _population(
-    circuit: Circuit, p: int, v_N: Array, wait_N: Array, J_N: Array, fired: Integers, when: Array, count: int, t: int
-) -> int:
-    """One step of spiking neurons: all at once through the time in which they do not wait, then those that fire."""
-    step, here = circuit.step_ms, slice(circuit.first_P[p], circuit.first_P[p + 1])
-    v, wait, J, tau = v_N[here], wait_N[here], J_N[here], circuit.tau_N[here]
-    if circuit.small:
-        for i in range(len(v)):
-            v[i] = max(v[i] - (J[i] - v[i]) * _expm1_series(min(wait[i] - step, 0.0) / tau[i]), 0.0)
-            wait[i] = max(wait[i] - step, 0.0)
-    else:
-        for i in range(len(v)):
-            v[i] = max(v[i] - (J[i] - v[i]) * math.expm1(min(wait[i] - step, 0.0) / tau[i]), 0.0)
-            wait[i] = max(wait[i] - step, 0.0)
-    for i in range(len(v)):
-        if v[i] > 1:
-            early = tau[i] * _log1p(-(v[i] - 1) / (J[i] - 1))  # how long before the end, negative
-            fired[count], when[count] = circuit.first_P[p] + i, (t + 1) * step + early
-            count += 1
-            v[i], wait[i] = 0.0, circuit.wait_N[circuit.first_P[p] + i] + early
-    return count
-
-
-@inlined
-def _expm1_series(x: float) -> float:
-    """e^x - 1 for |x| <= SMALL."""
-    series = 1 / 5040 + x * (1 / 40320 + x * (1 / 362880 + x * (1 / 3628800)))
-    return x * (1 + x * (1 / 2 + x * (1 / 6 + x * (1 / 24 + x * (1 / 120 + x * (1 / 720 + x * series))))))
-
-
-@inlined
-def _log1p(x: float) -> float:
-    """ln(1 + x), by the series of artanh where x is small."""
-    if abs(x) > SMALL:
-        return math.log1p(x)
-    z = x / (2 + x)
-    q = z * z
-    return 2 * z * (1 + q * (1 / 3 + q * (1 / 5 + q * (1 / 7 + q * (1 / 9 + q * (1 / 11 + q * (1 / 13)))))))
-
-
-@inlined
-def _rates(circuit: Circuit, p: int, J_N: Array, rate_N: Array) -> None:
-    """Activities of neurons that are their rates."""
-    for i in range(circuit.first_P[p], circuit.first_P[p + 1]):
-        silent = J_N[i] <= 1
-        rate_N[i] = 0.0 if silent else 1000 / (circuit.wait_N[i] - circuit.tau_N[i] * math.log1p(-1 / J_N[i]))
-
-
-@inlined
-def _drive(circuit: Circuit, p: int, x: Array, J_N: Array) -> None:
-    """The input of every neuron of a population."""
-    here = slice(circuit.first_P[p], circuit.first_P[p + 1])
-    J, bias = J_N[here], circuit.bias_N[here]
-    for i in range(len(J)):
-        J[i] = bias[i]
-    for d in range(circuit.wide_P[p]):
-        E, value = circuit.encoder_DN[d, here], x[circuit.place_P[p] + d]
-        for i in range(len(J)):
-            J[i] += E[i] * value  # (2)
-
-
-@inlined
-def _read(circuit: Circuit, p: int, who: Integers, activity_N: Array, spiking: bool, fresh: Array) -> None:
-    """What the activities of some neurons mean to every connection from their population."""
-    k, spike = 0, 1000 / circuit.step_ms
-    for c in range(len(circuit.source_C)):
-        wide = circuit.wide_C[c]
-        if circuit.source_C[c] == p:
-            for i in who:
-                at = circuit.begin_C[c] + (i - circuit.first_P[p]) * wide
-                for j in range(wide):
-                    fresh[k + j] += circuit.weights[at + j] * (spike if spiking else activity_N[i])
-        k += wide

@@ -19,11 +19,8 @@ from torch import Tensor
 
 from engram.core.errors import EngramError
 from engram.neurons.hodgkin_huxley import HodgkinHuxley, gates_inf
-from engram.neurons.lif import Spikes
 
 Array = NDArray[np.float64]
-CHUNK_MS = 20.0
-"""time simulated at once: spikes are kept and voltages are not"""
 STEADY_MS = 100.0
 """a neuron that has not fired for so long does not fire any more: the slowest that keep firing take 20 ms"""
 SIDE_BY_SIDE = 32
@@ -34,15 +31,8 @@ def answers(config: HodgkinHuxley.Config, J_N: ArrayLike, duration_ms: float) ->
     """The spike times of neurons at rest, each under a constant current of its own from time 0 on."""
     J = torch.as_tensor(np.atleast_1d(np.asarray(J_N, np.float64)))
     model = HodgkinHuxley(replace(config, neurons=len(J)))
-    state, passed_ms, times, neurons = model.rest(), 0.0, list[Array](), list[NDArray[np.int64]]()
-    while passed_ms < duration_ms:
-        steps = max(1, round(min(CHUNK_MS, duration_ms - passed_ms) / config.step_ms))
-        state, _, spikes = model.advance(state, J.expand(steps, -1))
-        times.append(spikes.time_ms + passed_ms)
-        neurons.append(spikes.neuron)
-        passed_ms += steps * config.step_ms
-    every = Spikes.sorted(np.concatenate(times), np.concatenate(neurons))
-    return [every.of(i) for i in range(len(J))]
+    _, spikes = model.fire(model.rest(), J.expand(round(duration_ms / config.step_ms), -1))
+    return [spikes.of(i) for i in range(len(J))]
 
 
 def frequency_hz(

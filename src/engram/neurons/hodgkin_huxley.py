@@ -37,7 +37,7 @@ from torch import Tensor, nn
 
 from engram.core.errors import EngramError, unknown
 from engram.core.tap import tap
-from engram.neurons.kernels import advance_hodgkin_huxley
+from engram.neurons.kernels import BLOCK, advance_hodgkin_huxley
 from engram.neurons.lif import Spikes
 
 Q10 = 3.0
@@ -157,7 +157,17 @@ class HodgkinHuxley(nn.Module):
         new_4N, recording_T4N = self.step(state_4N, current_TN)
         V_TN = torch.cat([state_4N[None, 0], recording_T4N[:, 0]])
         times_ms, neuron = spikes(V_TN.numpy(), self.config.step_ms)
-        return new_4N, recording_T4N, Spikes(times_ms - self.config.step_ms, neuron)
+        return new_4N, recording_T4N, Spikes.sorted(times_ms - self.config.step_ms, neuron)
+
+    def fire(self, state_4N: Tensor, current_TN: Tensor) -> tuple[Tensor, Spikes]:
+        """The new state and the spikes alone, for times and numbers of neurons whose recording would not fit."""
+        at_once = max(1, BLOCK // self.config.neurons)
+        times, neurons = [np.empty(0)], [np.empty(0, np.int64)]
+        for first in range(0, len(current_TN), at_once):
+            state_4N, _, spikes = self.advance(state_4N, current_TN[first : first + at_once])
+            times.append(spikes.time_ms + first * self.config.step_ms)
+            neurons.append(spikes.neuron)
+        return state_4N, Spikes.sorted(np.concatenate(times), np.concatenate(neurons))
 
     def forward(self, current_TN: Tensor) -> Tensor:
         """The recording T×4×N under a current that finds the neurons at rest; their own state stays as it is."""
