@@ -110,7 +110,7 @@ class Living:
         names = ("v_N", "s_N", "wait_N", "hh_4H", "recent", "recent_count")
         arrays = {name: torch.from_numpy(getattr(self.state, name)) for name in names}
         kept = {"time_ms": self.time_ms, "neuron": self.neuron, "v_TR": self.v_TR}
-        random = torch.from_numpy(self.state.random_B.view(np.int64))
+        random = torch.from_numpy(self.state.random.view(np.int64))
         return {"passed": self.state.passed, "random": random, **arrays, **kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ each neuron's synapses lie side by side, and nothing is done for those that are 
 
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from torch import Tensor, nn
 from engram.core.errors import EngramError
 from engram.neurons.hodgkin_huxley import THRESHOLD_MV, HodgkinHuxley
 from engram.neurons.lif import Spikes, by_neuron
-from engram.neurons.network_kernel import Circuit, Watched, advance, edges
+from engram.neurons.network_kernel import WIDE, Circuit, Watched, advance
 
 Array = NDArray[np.float64]
 LIF_ROWS = ("tau_m_ms", "tau_ref_ms", "tau_s_ms", "input")
@@ -81,8 +82,8 @@ class State:
     """neurons that fired in the last steps, as many steps as the longest delay"""
     recent_count: NDArray[np.int64]
     """and how many in each of those steps"""
-    random_B: NDArray[np.uint64]
-    """where the generators of Poisson spikes stand, one for each block"""
+    random: NDArray[np.uint64]
+    """where the generator of Poisson spikes stands"""
 
 
 @dataclass
@@ -114,11 +115,6 @@ class Network(nn.Module):
     def neurons(self) -> int:
         return sum(group.count for group in self.groups)
 
-    @property
-    def _lif(self) -> int:
-        """How many neurons are LIF."""
-        return self.neurons - sum(model.config.neurons for model in self._hh)
-
     def lif(
         self, count: int, *, tau_m_ms: Any = 20.0, tau_ref_ms: Any = 2.0, tau_s_ms: Any = 5.0, input: Any = 0.0
     ) -> Group:
@@ -132,8 +128,6 @@ class Network(nn.Module):
         """Add Hodgkin–Huxley neurons, with the parameters that the model has."""
         if model.config.step_ms != self.step_ms:
             raise EngramError(f"The neurons have a step of {model.config.step_ms} ms, the network of {self.step_ms}.")
-        if model.config.integrator != "exponential":
-            raise EngramError(f"Networks advance by the integrator «exponential», not «{model.config.integrator}».")
         given = {"tau_m_ms": 1.0, "tau_ref_ms": 0.0, "tau_s_ms": tau_s_ms, "input": input}
         group = self._add(model.config.neurons, given, positive=("tau_s_ms",))
         self._hh.append(model)
@@ -215,8 +209,7 @@ class Network(nn.Module):
         N, longest = self.neurons, max(self._projections, default=0)
         hh_4H = np.concatenate([model.rest().numpy() for model in self._hh], 1) if self._hh else np.zeros((4, 0))
         v_N = np.concatenate([np.zeros(N - hh_4H.shape[1]), hh_4H[0]])
-        blocks = len(edges(N, self._lif)) - 1
-        seed = torch.randint(2**62, (blocks,), generator=generator).numpy().astype(np.uint64)
+        seed = torch.randint(2**62, (1,), generator=generator).numpy().astype(np.uint64)
         return State(
             v_N, np.zeros(N), np.zeros(N, np.int64), hh_4H, 0, np.zeros(0, np.int64), np.zeros(longest, np.int64), seed
         )
@@ -238,7 +231,7 @@ class Network(nn.Module):
         seen = Watched(watched, np.empty((steps, len(watched))), np.empty((steps, len(watched))))
         new = State(
             state.v_N.copy(), state.s_N.copy(), state.wait_N.copy(), state.hh_4H.copy(), state.passed + steps,
-            state.recent, state.recent_count, state.random_B.copy(),
+            state.recent, state.recent_count, state.random.copy(),
         )  # fmt: skip
         fired, count_T = advance(new, self._build(), extra_TN, steps, seen)
         longest = len(state.recent_count)
@@ -258,8 +251,7 @@ class Network(nn.Module):
                 raise EngramError("The network has no neurons yet.")
             rows = {name: np.concatenate([row[name] for row in self._rows]) for name in LIF_ROWS}
             self._built = Circuit(
-                **constants(rows, self.step_ms, self._lif),
-                edge_B=edges(self.neurons, self._lif),
+                **constants(rows, self.step_ms, self.neurons - sum(model.config.neurons for model in self._hh)),
                 **self._synapses(rows["tau_s_ms"]),
                 **self._noise(),
                 hh_8H=hh_parameters(self._hh),
@@ -271,47 +263,54 @@ class Network(nn.Module):
     def _synapses(self, tau_s_N: Array) -> dict[str, Any]:
         """By delay: where each source's synapses begin, whom they reach, and by how much s rises there."""
         delays, N = sorted(self._projections), self.neurons
-        begin_DN = np.zeros((len(delays), N + 1), np.int64)
+        begin_PN = np.zeros((len(delays), N + 1), np.int64)
         targets, jumps, offset = [], [], 0
-        for d, delay in enumerate(delays):
+        for p, delay in enumerate(delays):
             one = self._projections[delay]
             source, target, weight = (np.concatenate(part) for part in (one.source, one.target, one.weight))
             order = np.argsort(source, kind="stable")
-            begin_DN[d, 1:] = np.cumsum(np.bincount(source, minlength=N))
-            begin_DN[d] += offset
+            begin_PN[p, 1:] = np.cumsum(np.bincount(source, minlength=N))
+            begin_PN[p] += offset
             offset += len(source)
             targets.append(target[order].astype(np.int32))
             jumps.append(weight[order] / tau_s_N[target[order]])
         return {
-            "delay_D": np.array(delays, np.int64),
-            "begin_DN": begin_DN,
+            "delay_P": np.array(delays, np.int64),
+            "begin_PN": begin_PN,
             "target_M": np.concatenate([*targets, np.zeros(0, np.int32)]),
             "jump_M": np.concatenate([*jumps, np.zeros(0)]),
         }
 
     def _noise(self) -> dict[str, Any]:
-        heard = [(group.first, group.first + group.count) for group, _, _ in self._poisson]
+        groups = [(group.first, group.count) for group, _, _ in self._poisson]
+        per_step = [group.count * rate * self.step_ms / 1000 for group, rate, _ in self._poisson]
         return {
-            "noisy_Q2": np.array(heard, np.int64).reshape(-1, 2),
-            "per_step_Q": np.array([rate * self.step_ms / 1000 for _, rate, _ in self._poisson], np.float64),
+            "noisy_Q2": np.array(groups, np.int64).reshape(-1, 2),
+            "per_step_Q": np.array(per_step, np.float64),
             "noise_weight_Q": np.array([weight for _, _, weight in self._poisson], np.float64),
         }
 
 
 def constants(rows: dict[str, Array], step_ms: float, lif: int) -> dict[str, Any]:
-    """The factors of (5) and (6) for each neuron."""
+    """The factors of (5) and (6) for each neuron, the first `lif` of which are LIF, and which blocks are alike."""
     tau_m, tau_s = rows["tau_m_ms"], rows["tau_s_ms"]
     e_m, e_s = np.exp(-step_ms / tau_m), np.exp(-step_ms / tau_s)
     alike = np.isclose(tau_m, tau_s, rtol=1e-9)
     apart = np.where(alike, 1.0, tau_s - tau_m)
     from_s = np.where(alike, step_ms / tau_m * e_m, tau_s * (e_s - e_m) / apart)  # (5), and its limit
+    gain = np.where(np.arange(len(e_m)) < lif, 1 - e_m, 1.0)
+    edges = np.array([*range(0, lif, WIDE), lif], np.int64)
+    blocks = [(tau_m[first:last], tau_s[first:last]) for first, last in pairwise(edges)]
     return {
         "e_m_N": e_m,
         "e_s_N": e_s,
         "from_s_N": from_s,
-        "base_N": np.where(np.arange(len(e_m)) < lif, 1 - e_m, 1.0) * rows["input"],
+        "gain_N": gain,
+        "base_N": gain * rows["input"],
         "tau_s_N": tau_s,
-        "hold_N": np.round(rows["tau_ref_ms"] / step_ms).astype(np.int64),
+        "hold_N": np.round(rows["tau_ref_ms"] / step_ms),
+        "edge_B": edges,
+        "alike_B": np.array([bool(np.ptp(m) == 0 and np.ptp(s) == 0) for m, s in blocks], bool),
     }
 
 
