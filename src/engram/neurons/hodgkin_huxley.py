@@ -37,7 +37,7 @@ from torch import Tensor, nn
 
 from engram.core.errors import EngramError, unknown
 from engram.core.tap import tap
-from engram.neurons.kernels import BLOCK, advance_hodgkin_huxley
+from engram.neurons.kernels import BLOCK, advance_hodgkin_huxley, crossings
 from engram.neurons.lif import Spikes
 
 Q10 = 3.0
@@ -141,16 +141,19 @@ class HodgkinHuxley(nn.Module):
                 f"{self.config.neurons} neurons need a state of shape 4×N and a current of shape T×N, not "
                 f"{tuple(state_4N.shape)} and {tuple(current_TN.shape)}."
             )
-        parameters_8N = torch.stack([self.c, self.g_Na, self.g_K, self.g_L, self.V_Na, self.V_K, self.V_L, self.phi])
+        recording_T4N = state_4N.new_empty(len(current_TN), *self.state.shape, dtype=torch.float64)
+        return self._record(state_4N, current_TN, recording_T4N), recording_T4N
+
+    def _record(self, state_4N: Tensor, current_TN: Tensor, recording_T4N: Tensor) -> Tensor:
+        """The new state, after the one after each step was written down."""
         new_4N = state_4N.double().clone(memory_format=torch.contiguous_format)
-        recording_T4N = advance_hodgkin_huxley(
-            new_4N.numpy(),
-            parameters_8N.numpy(),
-            self.config.step_ms,
-            current_TN.double().contiguous().numpy(),
-            runge_kutta=self.config.integrator == "rk4",
+        parameters_8N = torch.stack([self.c, self.g_Na, self.g_K, self.g_L, self.V_Na, self.V_K, self.V_L, self.phi])
+        current, recording = current_TN.double().contiguous().numpy(), recording_T4N.numpy()
+        by_runge = self.config.integrator == "rk4"
+        advance_hodgkin_huxley(
+            new_4N.numpy(), parameters_8N.numpy(), self.config.step_ms, current, recording, runge_kutta=by_runge
         )
-        return new_4N, torch.from_numpy(recording_T4N)
+        return new_4N
 
     def advance(self, state_4N: Tensor, current_TN: Tensor) -> tuple[Tensor, Tensor, Spikes]:
         """The same, and the spikes, whose time is 0 at the first step; one may have begun just before it."""
@@ -161,12 +164,16 @@ class HodgkinHuxley(nn.Module):
 
     def fire(self, state_4N: Tensor, current_TN: Tensor) -> tuple[Tensor, Spikes]:
         """The new state and the spikes alone, for times and numbers of neurons whose recording would not fit."""
-        at_once = max(1, BLOCK // self.config.neurons)
+        at_once = max(1, min(BLOCK // self.config.neurons, len(current_TN)))
         times, neurons = [np.empty(0)], [np.empty(0, np.int64)]
+        recording_T4N = torch.empty(at_once + 1, *self.state.shape, dtype=torch.float64)
         for first in range(0, len(current_TN), at_once):
-            state_4N, _, spikes = self.advance(state_4N, current_TN[first : first + at_once])
-            times.append(spikes.time_ms + first * self.config.step_ms)
-            neurons.append(spikes.neuron)
+            J_TN = current_TN[first : first + at_once]
+            recording_T4N[0] = state_4N
+            state_4N = self._record(state_4N, J_TN, recording_T4N[1 : len(J_TN) + 1])
+            time_ms, neuron = spikes(recording_T4N[: len(J_TN) + 1, 0].numpy(), self.config.step_ms)
+            times.append(time_ms + (first - 1) * self.config.step_ms)
+            neurons.append(neuron)
         return state_4N, Spikes.sorted(np.concatenate(times), np.concatenate(neurons))
 
     def forward(self, current_TN: Tensor) -> Tensor:
@@ -239,7 +246,7 @@ def spikes(
 
     The line between two samples is enough: at 0.01 ms its error is 1e-4 ms at most, a hundredth of the integration's.
     """
-    t, neuron = np.nonzero((V_TN[:-1] < threshold_mV) & (V_TN[1:] >= threshold_mV))
+    t, neuron = crossings(V_TN, threshold_mV)
     before, after = V_TN[t, neuron], V_TN[t + 1, neuron]
     return (t + 1 + (threshold_mV - before) / (after - before)) * step_ms, neuron
 

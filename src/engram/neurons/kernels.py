@@ -1,9 +1,9 @@
 """Fast forms of the neurons' time loops: numba, compiled at the first call and cached on disk.
 
-The arithmetic is IEEE float64 in the order written (no fastmath), `exp` is a polynomial rather than the C library's,
-and neurons are computed in groups of L lanes, the last group filled up with idle ones. So the compiler puts several
-neurons into one instruction, and a neuron still gets the same bits whatever its neighbours, the number of threads
-and the chunks in which time is advanced.
+The arithmetic is float64 in the order written, except that a product and a sum may be one instruction; `exp` is a
+polynomial rather than the C library's, and neurons are computed in groups of L lanes, the last group filled up with
+idle ones. So the compiler puts several neurons into one instruction, and a neuron still gets the same bits whatever
+its neighbours, the number of threads and the chunks in which time is advanced.
 
 T time steps, N neurons, L lanes. Numbers in brackets are the equations of `hodgkin_huxley`.
 """
@@ -25,25 +25,40 @@ LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
 ROUNDER = 1.5 * 2.0**52  # x + ROUNDER holds the integer nearest to x in its lowest bits
 E_1, E_2_5, E_3 = math.exp(1.0), math.exp(2.5), math.exp(3.0)
 
-compiled = njit(cache=True, error_model="numpy", nogil=True)
-inlined = njit(cache=True, error_model="numpy", forceinline=True)
+FUSED = {"contract"}  # a product and a sum may be one instruction
+compiled = njit(cache=True, error_model="numpy", nogil=True, fastmath=FUSED)
+inlined = njit(cache=True, error_model="numpy", forceinline=True, fastmath=FUSED)
 
 
 def advance_hodgkin_huxley(
-    state_4N: Array, parameters_8N: Array, step_ms: float, current_TN: Array, *, runge_kutta: bool
-) -> Array:
-    """Advance `state_4N` in place by T steps; the recording of (V, m, h, n) after each, T×4×N.
+    state_4N: Array, parameters_8N: Array, step_ms: float, current_TN: Array, recording_T4N: Array, *, runge_kutta: bool
+) -> None:
+    """Advance `state_4N` in place by T steps, and write down (V, m, h, n) after each.
 
     The rows of the parameters are c, g_Na, g_K, g_L, V_Na, V_K, V_L and phi.
     """
     T, N = current_TN.shape
-    recording_T4N = np.empty((T, 4, N))
-    advance = _advance_parallel if N > LANES and T * N >= BLOCK else _advance_serial
+    advance = _advance_parallel if N > LANES and T * N >= BLOCK // 2 else _advance_serial
     steps = max(1, BLOCK // N)
     for start in range(0, T, steps):
         block = slice(start, start + steps)
         advance(state_4N, parameters_8N, step_ms, current_TN[block], recording_T4N[block], runge_kutta)
-    return recording_T4N
+
+
+@compiled
+def crossings(V_TN: Array, threshold: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Between which rows, t and t + 1, and in which column a value rises through the threshold."""
+    count_T = np.zeros(len(V_TN) - 1, np.int64)
+    for t in range(len(count_T)):
+        for i in range(V_TN.shape[1]):
+            count_T[t] += (V_TN[t, i] < threshold) & (V_TN[t + 1, i] >= threshold)
+    t_C, i_C, found = np.empty(count_T.sum(), np.int64), np.empty(count_T.sum(), np.int64), 0
+    for t in np.nonzero(count_T)[0]:
+        for i in range(V_TN.shape[1]):
+            if V_TN[t, i] < threshold and V_TN[t + 1, i] >= threshold:
+                t_C[found], i_C[found] = t, i
+                found += 1
+    return t_C, i_C
 
 
 @compiled
@@ -54,7 +69,7 @@ def _advance_serial(
         _advance_lanes(state_4N, p_8N, step_ms, current_TN, recording_T4N, runge_kutta, first)
 
 
-@njit(cache=True, error_model="numpy", nogil=True, parallel=True)
+@njit(cache=True, error_model="numpy", nogil=True, parallel=True, fastmath=FUSED)
 def _advance_parallel(
     state_4N: Array, p_8N: Array, step_ms: float, current_TN: Array, recording_T4N: Array, runge_kutta: bool
 ) -> None:
@@ -67,16 +82,17 @@ def _advance_lanes(
     state_4N: Array, p_8N: Array, step_ms: float, current_TN: Array, recording_T4N: Array, runge_kutta: bool, first: int
 ) -> None:
     """Advance the neurons first..first+L-1, or as many of them as there are, through all T steps."""
-    count = min(LANES, state_4N.shape[1] - first)
+    begin, count = np.uint64(first), np.uint64(min(LANES, state_4N.shape[1] - first))  # not negative, as numba can see
+    zero = np.uint64(0)
     x_4L, J_L, p_8L = np.zeros((4, LANES)), np.zeros(LANES), np.ones((8, LANES))
     inf_3L, kept_3L = np.empty((3, LANES)), np.empty((3, LANES))
     at_4L, k_4L, sum_4L = np.empty((4, LANES)), np.empty((4, LANES)), np.empty((4, LANES))
-    _copy(state_4N, first, x_4L, 0, count)
-    _copy(p_8N, first, p_8L, 0, count)
+    _copy(state_4N, begin, x_4L, zero, count)
+    _copy(p_8N, begin, p_8L, zero, count)
     aim_gates(x_4L, p_8L, step_ms / 2, inf_3L, kept_3L)
     for t in range(len(current_TN)):
         for i in range(count):
-            J_L[i] = current_TN[t, first + i]
+            J_L[i] = current_TN[t, begin + i]
         if runge_kutta:
             _runge_kutta(x_4L, p_8L, step_ms, J_L, at_4L, k_4L, sum_4L)
         else:
@@ -84,8 +100,8 @@ def _advance_lanes(
             relax_voltage(x_4L, p_8L, step_ms, J_L)  # (9)
             aim_gates(x_4L, p_8L, step_ms / 2, inf_3L, kept_3L)  # for this step's second half and the next one's first
             relax_gates(x_4L, inf_3L, kept_3L)  # (10)
-        _copy(x_4L, 0, recording_T4N[t], first, count)
-    _copy(x_4L, 0, state_4N, first, count)
+        _copy(x_4L, zero, recording_T4N[t], begin, count)
+    _copy(x_4L, zero, state_4N, begin, count)
 
 
 @inlined

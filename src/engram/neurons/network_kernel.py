@@ -185,7 +185,7 @@ def _risen(
 
 
 @inlined
-def _above(v: float) -> int:
+def _above(v: float) -> Any:
     """Negative where v >= 1: the sign is quicker to collect from all neurons than the answer to a comparison."""
     return np.float64(BELOW_1 - v).view(np.int64)
 
