@@ -56,9 +56,9 @@ def contest(coding: Coding) -> dict[str, Contestant]:
     for one in (peer, model):
         torch.manual_seed(1)  # of spikes that are drawn
         gradients.append(torch.autograd.grad(F.cross_entropy(one(x_BCHW), y_B), list(one.parameters())))
-    apart = max((a - b).abs().max().item() for a, b in zip(*gradients, strict=True))
-    if apart > 1e-6:
-        raise EngramError(f"Gradients are to be the same, and differ by {apart:.1e}.")
+    apart = max(((a - b).abs().max() / a.abs().max()).item() for a, b in zip(*gradients, strict=True))
+    if apart > 1e-5:
+        raise EngramError(f"Gradients are to be the same, and differ by {apart:.1e} of the largest.")
 
     def learning(net: nn.Module) -> Callable[[], float]:
         optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, fused=True)

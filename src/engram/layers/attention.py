@@ -127,15 +127,15 @@ class Attention(nn.Module):
     ) -> Tensor:
         """`z` answers, or x itself; `place` is where each token stands, if not simply one after the other."""
         start = cache.length if cache is not None else 0
-        q_BHTD = self._turned(self.q(x_BTE), start, place_BT)
         if z_BSE is not None and start:  # the same answers as at the token before
             assert cache is not None
-            k_BGSD, v_BGSD = cache.read()
+            q_BTE, (k_BGSD, v_BGSD) = self.q(x_BTE), cache.read()
         else:
-            z_BSE = x_BTE if z_BSE is None else z_BSE
-            k_BGSD, v_BGSD = self._turned(self.k(z_BSE), start, place_BT), self._heads(self.v(z_BSE))  # (3)
+            q_BTE, k_BSE, v_BSE = self._asked(x_BTE) if z_BSE is None else (self.q(x_BTE), self.k(z_BSE), self.v(z_BSE))
+            k_BGSD, v_BGSD = self._turned(k_BSE, start, place_BT), self._heads(v_BSE)  # (3)
             if cache is not None:
                 k_BGSD, v_BGSD = cache.extend(k_BGSD, v_BGSD)
+        q_BHTD = self._turned(q_BTE, start, place_BT)
         attend = textbook if watched("weights") else attention
         head_BHTD = tap("heads", attend(q_BHTD, k_BGSD, v_BGSD, mask, causal=self.causal))  # (2)
         return tap("out", self.o(head_BHTD.transpose(1, 2).flatten(2)))  # (4)
@@ -147,6 +147,15 @@ class Attention(nn.Module):
         parts = [whole.split(lengths, 2) for whole in (q, k, self._heads(self.v(x_NE)[None]))]  # (3)
         heads = [attention(*qkv, causal=self.causal).transpose(1, 2).flatten(2) for qkv in zip(*parts, strict=True)]
         return self.o(torch.cat(heads, 1)[0])  # (4)
+
+    def _asked(self, x_BTE: Tensor) -> tuple[Tensor, ...]:
+        """(3) of self-attention; while learning in one product, of which the gradient is one product too."""
+        parts = self.q, self.k, self.v
+        if not torch.is_grad_enabled() or any(type(part) is not Linear for part in parts):
+            return tuple(part(x_BTE) for part in parts)
+        W_OE = torch.cat([part.weight for part in parts])
+        b_O = torch.cat([part.bias for part in parts]) if self.q.bias is not None else None
+        return F.linear(x_BTE, W_OE, b_O).split([part.out_features for part in parts], -1)
 
     def _heads(self, x_BTE: Tensor) -> Tensor:
         return x_BTE.unflatten(-1, (-1, self.size)).transpose(1, 2)
