@@ -12,7 +12,7 @@ from engram.figures.arcs import Row, arcs, band, strongest
 from engram.figures.attention import attention_grid, attention_head, cross_attention, habit, tiled
 from engram.figures.clip import retrieval, similarity
 from engram.figures.embedding import embeddings, principal
-from engram.figures.lens import lens, logit_lens, next_tokens
+from engram.figures.lens import lens, likeliest, logit_lens
 from engram.figures.position import patch_positions, positions, rotary, rotary_kernel
 from engram.figures.rollout import class_attention, rollout, rollout_picture, rollout_text
 from engram.figures.tokens import layers, shown
@@ -251,9 +251,9 @@ def test_ablation_of_every_stack_and_the_order_of_its_heads():
         head_ablation(model, lambda: model(x, y))
 
 
-def test_next_tokens_are_the_likeliest_first():
+def test_the_likeliest_come_first():
     logits = torch.tensor([0.1, 0.6, 0.3]).log()
-    figure = next_tokens(logits, ["a", "b", "c"], most=2)
+    figure = likeliest(logits, ["a", "b", "c"], "What comes next", most=2)
     assert np.allclose(figure.plot.data[0].x, [0.6, 0.3])
     assert list(figure.plot.layout.yaxis.ticktext) == ["b", "c"]
     assert "90.0%" in figure.caption
@@ -295,7 +295,7 @@ def test_every_view_goes_into_a_page(gpt, read, saw):
         rollout_picture(patches, image[0], model.patches.grid), class_attention(patches, image[0], model.patches.grid),
         positions(sinusoidal(9, 6)), patch_positions(model.patches.position, model.patches.grid), rotary(8, 32),
         logit_lens(gpt, seen, WORDS, str), head_ablation(gpt, lambda: gpt(torch.arange(7)[None])),
-        next_tokens(out[0, -1], str), embeddings(gpt.embedding.weight, [str(i) for i in range(11)]),
+        likeliest(out[0, -1], str, "What comes next"), embeddings(gpt.embedding.weight, [str(i) for i in range(11)]),
     ]  # fmt: skip
     assert page.figures(drawn).count("<figure>") == len(drawn)
     assert all(figure.caption.endswith(".") for figure in drawn)

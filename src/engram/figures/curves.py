@@ -44,7 +44,9 @@ def learning_curves(metrics: Sequence[Mapping[str, Any]], names: Sequence[str]) 
     figure.update_xaxes(gridcolor=GRID, zerolinecolor=GRID)
     figure.update_yaxes(gridcolor=GRID, zerolinecolor=GRID)
     figure.update_xaxes(title="step", row=rows)
-    caption = "What was measured on the way. Where validation leaves training behind, the model is overfitting."
+    caption = "What was measured on the way."
+    if {"loss", "valid_loss"} <= set(names):
+        caption += " Where validation leaves training behind, the model is overfitting."
     return Figure("Curves", caption, figure)
 
 

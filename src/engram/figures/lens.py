@@ -66,8 +66,8 @@ def logit_lens(model: Speaks, streams: Mapping[str, Tensor], tokens: Sequence[st
     return Figure("Logit lens", caption, figure)
 
 
-def next_tokens(logits_V: Tensor, names: Names, most: int = 12) -> Figure:
-    """The likeliest tokens and their probabilities."""
+def likeliest(logits_V: Tensor, names: Names, title: str, most: int = 12) -> Figure:
+    """The likeliest tokens, or classes, and their probabilities."""
     p, which = logits_V.detach().float().softmax(-1).topk(min(most, len(logits_V)))
     bars = go.Bar(
         x=p.tolist(),
@@ -80,7 +80,7 @@ def next_tokens(logits_V: Tensor, names: Names, most: int = 12) -> Figure:
         hovertemplate="«%{y}»: %{x:.2%}<extra></extra>",
     )
     figure = plot(bars, height=26 * len(p) + 80, bargap=0.25, margin={"l": 60, "r": 60, "t": 20, "b": 50})
-    figure.update_xaxes(title="probability", tickformat=".0%", rangemode="tozero")
+    figure.update_xaxes(title="probability", tickformat=".1%" if p.max() < 0.1 else ".0%", rangemode="tozero")
     figure.update_yaxes(ticks([named(names, i) for i in which.tolist()]) | {"autorange": "reversed"})
-    caption = f"The {len(p)} likeliest tokens: {p.sum():.1%} of the probability is on them."
-    return Figure("What comes next", caption, figure)
+    caption = f"The {len(p)} likeliest, and {p.sum():.1%} of the probability."
+    return Figure(title, caption, figure)

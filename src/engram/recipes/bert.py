@@ -180,7 +180,7 @@ class BERTRecipe(Language):
         tokens, x_1T, place = data.tokeniser.tokens(ids), torch.tensor([ids]), ids.index(data.tokeniser.mask)
         with torch.no_grad(), watch(model, "embedding", "*.stream", "*attention.weights") as seen:
             logits_TV = model(x_1T)[0]
-        yield lens.next_tokens(logits_TV[place], data.tokeniser.token)
+        yield lens.likeliest(logits_TV[place], data.tokeniser.token, "What is behind the mask")
         yield attention.attention_grid(seen, tokens)
         yield attention.attention_head(seen, tokens)
         yield arcs.arcs(seen, tokens)

@@ -127,7 +127,7 @@ class GPTRecipe(Language):
         tokens, x_1T = data.tokeniser.tokens(ids), torch.tensor([ids])
         with torch.no_grad(), watch(model, "embedding", "*.stream", "*attention.weights") as seen:
             logits_TV = model(x_1T)[0]
-        yield lens.next_tokens(logits_TV[-1], data.tokeniser.token)
+        yield lens.likeliest(logits_TV[-1], data.tokeniser.token, "What comes next")
         yield attention.attention_grid(seen, tokens)
         yield attention.attention_head(seen, tokens)
         yield arcs.arcs(seen, tokens)

@@ -100,7 +100,7 @@ class ViTRecipe(Classifier, Pretrained):
         """Where the class token looks while one picture passes through."""
         with torch.no_grad(), watch(model, "*attention.weights") as seen:
             logits_K = model(image_1CHW)[0]
-        yield lens.next_tokens(logits_K, list(classes))
+        yield lens.likeliest(logits_K, list(classes), "What it is taken for")
         yield rollout.rollout_picture(seen, image_1CHW[0], model.patches.grid)
         yield rollout.class_attention(seen, image_1CHW[0], model.patches.grid)
         yield attention.attention_grid(seen, ["class", *map(str, range(1, model.patches.position.shape[0]))])
