@@ -15,7 +15,7 @@ from engram.neurons.kernels import compiled, inlined
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 SMALL = 0.1
-"""up to which the series for e^x - 1 and ln(1 + x) are exact"""
+"""up to which the series for e^x - 1 and ln(1 + x) are exact; if -x is at most this, so is 1 - e^x"""
 
 
 class Circuit(NamedTuple):
@@ -127,11 +127,20 @@ def _population(
     for i in range(len(v)):  # everyone is written down, and those who do not fire are written over: no branch to guess
         fired[found] = first + i
         found += v[i] > 1
-    for k in range(count, found):
-        i = fired[k] - first
-        early = tau * _log1p(-(v[i] - 1) / (J[i] - 1))  # how long before the end, negative
-        when[k] = (t + 1) * step + early
-        v[i], wait[i] = 0.0, circuit.wait_P[p] + early
+    early = when[count:found]  # how long before the end of the step, negative
+    for k in range(len(early)):
+        i = fired[count + k] - first
+        early[k] = (1 - v[i]) / (J[i] - 1)
+    if circuit.small:
+        for k in range(len(early)):
+            early[k] = tau * _log1p_series(early[k])
+    else:
+        for k in range(len(early)):
+            early[k] = tau * math.log1p(early[k])
+    for k in range(len(early)):
+        i = fired[count + k] - first
+        v[i], wait[i] = 0.0, circuit.wait_P[p] + early[k]
+        early[k] += (t + 1) * step
     return found
 
 
@@ -143,10 +152,8 @@ def _expm1_series(x: float) -> float:
 
 
 @inlined
-def _log1p(x: float) -> float:
-    """ln(1 + x), by the series of artanh where x is small."""
-    if abs(x) > SMALL:
-        return math.log1p(x)
+def _log1p_series(x: float) -> float:
+    """ln(1 + x) for |x| <= SMALL, by the series of artanh."""
     z = x / (2 + x)
     q = z * z
     return 2 * z * (1 + q * (1 / 3 + q * (1 / 5 + q * (1 / 7 + q * (1 / 9 + q * (1 / 11 + q * (1 / 13)))))))

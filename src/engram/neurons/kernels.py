@@ -53,8 +53,8 @@ def crossings(V_TN: Array, threshold: float) -> tuple[NDArray[np.int64], NDArray
         for i in range(V_TN.shape[1]):
             count_T[t] += (V_TN[t, i] < threshold) & (V_TN[t + 1, i] >= threshold)
     t_C, i_C, found = np.empty(count_T.sum(), np.int64), np.empty(count_T.sum(), np.int64), 0
-    for t in np.nonzero(count_T)[0]:
-        for i in range(V_TN.shape[1]):
+    for t in range(len(count_T)):
+        for i in range(V_TN.shape[1] if count_T[t] else 0):
             if V_TN[t, i] < threshold and V_TN[t + 1, i] >= threshold:
                 t_C[found], i_C[found] = t, i
                 found += 1
@@ -105,7 +105,7 @@ def _advance_lanes(
 
 
 @inlined
-def _copy(source: Array, source_first: int, target: Array, target_first: int, count: int) -> None:
+def _copy(source: Array, source_first: np.uint64, target: Array, target_first: np.uint64, count: np.uint64) -> None:
     """target[:, ...] = source[:, ...] for `count` columns; assigning slices would take numba 8 s more to compile."""
     for row in range(len(source)):
         for i in range(count):

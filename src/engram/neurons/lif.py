@@ -227,17 +227,23 @@ def packed(time_ms: Array, first_N: NDArray[np.int64], count_N: NDArray[np.int64
 
 def by_neuron(time_ms: Array, neuron: NDArray[np.int64], neurons: int) -> Spikes:
     """Spikes in order of time, sorted by neuron: each has its place as soon as they are counted."""
-    begin_N = np.concatenate([[0], np.cumsum(np.bincount(neuron, minlength=neurons))])
-    sorted_ms = np.empty_like(time_ms)
-    _place(time_ms, neuron, begin_N.copy(), sorted_ms)
-    return Spikes(sorted_ms, np.repeat(np.arange(neurons), np.diff(begin_N)))
+    return Spikes(*_by_neuron(time_ms, neuron, neurons))
 
 
 @compiled
-def _place(time_ms: Array, neuron: NDArray[np.int64], next_N: NDArray[np.int64], sorted_ms: Array) -> None:
+def _by_neuron(time_ms: Array, neuron: NDArray[np.int64], neurons: int) -> tuple[Array, NDArray[np.int64]]:
+    next_N = np.zeros(neurons + 1, np.int64)
+    for k in range(len(neuron)):
+        next_N[neuron[k] + 1] += 1
+    for i in range(neurons):
+        next_N[i + 1] += next_N[i]
+    sorted_ms, sorted_neuron = np.empty_like(time_ms), np.empty_like(neuron)
+    for i in range(neurons):
+        sorted_neuron[next_N[i] : next_N[i + 1]] = i
     for k in range(len(time_ms)):
         sorted_ms[next_N[neuron[k]]] = time_ms[k]
         next_N[neuron[k]] += 1
+    return sorted_ms, sorted_neuron
 
 
 @njit(cache=True, error_model="numpy", nogil=True, parallel=True)
