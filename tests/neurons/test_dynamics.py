@@ -173,3 +173,78 @@ def test_what_does_not_fit_is_refused():
     ):
         with pytest.raises(EngramError, match=words):
             bad()
+
+
+LONG, TURN = 4000, 2 * np.pi
+LOOP = [[1, -0.1 * TURN], [0.1 * TURN, 1]]
+
+
+def nengos_value(seed, dimensions, loop, signal_TD, drive, tau_ms):
+    """What a population of Nengo's holds that hears itself, with neurons as it draws them."""
+    with nengo.Network(seed=seed) as model:
+        node = nengo.Node(lambda t: signal_TD[round(1000 * t) - 1])
+        ensemble = nengo.Ensemble(1000, dimensions)
+        nengo.Connection(node, ensemble, transform=drive, synapse=tau_ms / 1000)
+        nengo.Connection(ensemble, ensemble, transform=loop, synapse=0.1)
+        probe = nengo.Probe(ensemble, synapse=0.01)
+    with nengo.Simulator(model, progress_bar=False) as simulator:
+        simulator.run_steps(LONG)
+        return simulator.data[probe]
+
+
+def own_value(seed, dimensions, loop, signal_TD, drive, tau_ms):
+    """The same with neurons as drawn here."""
+    net = Assembly()
+    config = Population.Config(neurons=1000, dimensions=dimensions, seed=seed)
+    u, x = net.input(dimensions), net.population(config)
+    net.connect(u, x, transform=drive, tau_ms=tau_ms)
+    net.connect(x, x, transform=loop, tau_ms=100)
+    seen = net.probe(x, tau_ms=10)
+    start = net.rest(torch.Generator().manual_seed(seed))
+    return net.step(start, {u: torch.from_numpy(signal_TD)})[1].probed[seen].numpy()
+
+
+def test_an_integrator_drifts_no_more_than_nengos():
+    pulse_TD = np.zeros((LONG, 1))
+    pulse_TD[:500] = 1.2
+    drifts = []
+    for held in (nengos_value, own_value):
+        values = [held(seed, 1, 1.0, pulse_TD, 0.1, 100.0)[:, 0] for seed in range(3)]
+        drifts.append(np.mean([abs(x_T[-500:].mean() - x_T[1000:1500].mean()) for x_T in values]))
+    theirs, mine = drifts
+    assert mine < 1.5 * theirs + 0.005
+    assert mine < 0.03
+
+
+def test_an_oscillator_turns_as_regularly_as_nengos():
+    kick_TD = np.zeros((LONG, 2))
+    kick_TD[:100, 0] = 1
+    errors = []
+    for held in (nengos_value, own_value):
+        apart = []
+        for seed in range(3):
+            y_TD = held(seed, 2, LOOP, kick_TD, 1.0, 5.0)[1000:]
+            phase_T = np.unwrap(np.arctan2(y_TD[:, 1], y_TD[:, 0]))
+            apart.append(abs((phase_T[-1] - phase_T[0]) / TURN / (len(phase_T) - 1) * 1000 - 1))
+        errors.append(np.mean(apart))
+    theirs, mine = errors
+    assert mine < 1.5 * theirs + 0.002
+    assert mine < 0.01
+
+
+def test_error_of_spikes_falls_with_the_root_of_the_number_of_neurons():
+    counts, errors = (400, 1600), []
+    for count in counts:
+        square = []
+        for seed in range(4):
+            net = Assembly()
+            u, x = net.input(1), net.population(Population.Config(neurons=count, seed=seed))
+            net.connect(u, x)
+            seen = net.probe(x, tau_ms=20)
+            for value in (-0.7, -0.2, 0.35, 0.8):
+                start = net.rest(torch.Generator().manual_seed(seed))
+                held_TD = net.step(start, {u: torch.full((1500, 1), value)})[1].probed[seen]
+                square.append((held_TD[500:] - value).square().mean().item())
+        errors.append(np.sqrt(np.mean(square)))
+    slope = np.log(errors[1] / errors[0]) / np.log(counts[1] / counts[0])
+    assert slope == pytest.approx(-0.5, abs=0.15)
