@@ -86,7 +86,7 @@ def test_bench_takes_a_score_as_it_is_and_as_many_rounds_as_the_benchmark_says(e
     assert rates == [4.0, 10.0]  # the second of two rounds
     rates = [c["rate"] for c in json.loads(engram("bench", "marks", "--rounds", 1, "--json").out)["contestants"]]
     assert rates == [2.0, 8.0]
-    assert "at turn 6" in engram("bench", "marks", "--rounds", 1).out
+    assert "at turn 2" in engram("bench", "marks", "--rounds", 1).out
 
 
 def test_every_benchmark_says_what_its_work_is():

@@ -90,6 +90,7 @@ class Assembly(nn.Module):
         self.nodes: list[Node] = []
         self.links: list[Link] = []
         self._built: Circuit | None = None
+        self._fired, self._when = np.empty(0, np.int64), np.empty(0)  # room for spikes, used again and again
 
     def input(self, dimensions: int) -> Node:
         """A value from outside."""
@@ -189,12 +190,13 @@ class Assembly(nn.Module):
         new = State(state.v_N.copy(), state.wait_N.copy(), state.y.copy(), state.passed + T)
         probed_TR = np.empty((T, sum(node.dimensions for node in self._all("probe"))))
         room = min(len(new.v_N) * (T + 1), MOST_SPIKES) if self.spiking else 0
-        parts, done = [(np.zeros(0, np.int64), np.zeros(0))], 0
+        if len(self._fired) < room:
+            self._fired, self._when = np.empty(room, np.int64), np.empty(room)
+        fired, when, parts, done = self._fired, self._when, [], 0
         while done < T:
-            fired, when = np.empty(room, np.int64), np.empty(room)
             done, count = advance(new.v_N, new.wait_N, new.y, circuit, u_TU, probed_TR, fired, when, done, self.spiking)
-            parts.append((fired[:count], when[:count]))
-        who, times_ms = (np.concatenate(every) for every in zip(*parts, strict=True)) if len(parts) > 2 else parts[-1]
+            parts.append((fired[:count], when[:count]) if done == T else (fired[:count].copy(), when[:count].copy()))
+        who, times_ms = parts[0] if len(parts) == 1 else (np.concatenate(every) for every in zip(*parts, strict=True))
         spikes = by_neuron(times_ms, who, len(new.v_N))
         widths = [node.dimensions for node in self._all("probe")]
         seen = torch.from_numpy(probed_TR).split(widths, 1) if widths else []

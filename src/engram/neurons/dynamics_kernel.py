@@ -110,7 +110,15 @@ def _gather(circuit: Circuit, y: Array, fresh: Array, x: Array) -> None:
 
 @inlined
 def _population(
-    circuit: Circuit, p: int, v_N: Array, wait_N: Array, J_N: Array, fired: Integers, when: Array, count: int, t: int
+    circuit: Circuit,
+    p: int,
+    v_N: Array,
+    wait_N: Array,
+    J_N: Array,
+    fired: NDArray[np.int32],
+    when: Array,
+    count: int,
+    t: int,
 ) -> int:
     """One step of spiking neurons: all at once through the time in which they do not wait, then those that fire."""
     step, tau, first, last = circuit.step_ms, circuit.tau_P[p], circuit.first_P[p], circuit.first_P[p + 1]

@@ -18,7 +18,7 @@ interval longer by half a step on average, and tau_ref is rounded to whole steps
 
 import math
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -225,19 +225,19 @@ def packed(time_ms: Array, first_N: NDArray[np.int64], count_N: NDArray[np.int64
     return Spikes(time_ms[first_N[neuron] + place], neuron)
 
 
-def by_neuron(time_ms: Array, neuron: NDArray[np.int64], neurons: int) -> Spikes:
+def by_neuron(time_ms: Array, neuron: NDArray[Any], neurons: int) -> Spikes:
     """Spikes in order of time, sorted by neuron: each has its place as soon as they are counted."""
     return Spikes(*_by_neuron(time_ms, neuron, neurons))
 
 
 @compiled
-def _by_neuron(time_ms: Array, neuron: NDArray[np.int64], neurons: int) -> tuple[Array, NDArray[np.int64]]:
+def _by_neuron(time_ms: Array, neuron: NDArray[Any], neurons: int) -> tuple[Array, NDArray[np.int64]]:
     next_N = np.zeros(neurons + 1, np.int64)
     for k in range(len(neuron)):
         next_N[neuron[k] + 1] += 1
     for i in range(neurons):
         next_N[i + 1] += next_N[i]
-    sorted_ms, sorted_neuron = np.empty_like(time_ms), np.empty_like(neuron)
+    sorted_ms, sorted_neuron = np.empty_like(time_ms), np.empty(len(neuron), np.int64)
     for i in range(neurons):
         sorted_neuron[next_N[i] : next_N[i + 1]] = i
     for k in range(len(time_ms)):
