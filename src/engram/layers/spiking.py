@@ -127,23 +127,26 @@ class Scan(torch.autograd.Function):
         s_TBN, u_TBN = I.new_empty(shape), I.new_empty(shape)
         _forward(flat(I), flat(s_TBN), flat(u_TBN), f32(leak.beta), f32(leak.theta))
         ctx.save_for_backward(u_TBN)
+        ctx.set_materialize_grads(False)
         ctx.leak, ctx.shape = leak, I.shape
         return s_TBN, u_TBN
 
     @staticmethod
-    def backward(ctx: Any, ds_TBN: Tensor, du_TBN: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, ds_TBN: Tensor | None, du_TBN: Tensor | None) -> tuple[Tensor, None, None]:  # type: ignore[override]
         (u_TBN,), leak = ctx.saved_tensors, ctx.leak
-        dI = u_TBN.new_empty(ctx.shape)
+        dI, none = u_TBN.new_empty(ctx.shape), u_TBN.new_empty(0, *u_TBN.shape[1:])  # of what nobody used
+        ds_TM, du_TM = (flat(none if slope is None else slope.contiguous()) for slope in (ds_TBN, du_TBN))
         _backward(
-            flat(u_TBN), flat(ds_TBN.contiguous()), flat(du_TBN.contiguous()), flat(dI), f32(leak.beta),
-            f32(leak.theta), CODE[leak.surrogate], f32(leak.slope), leak.truncate,
+            flat(u_TBN), ds_TM, du_TM, flat(dI), f32(leak.beta), f32(leak.theta), CODE[leak.surrogate],
+            f32(leak.slope), leak.truncate,
         )  # fmt: skip
         return dI, None, None
 
 
 def flat(x: Tensor) -> Array:
     """T×M, where T is 1 for what has no time."""
-    return x.detach().contiguous().view(len(x) if x.ndim == 3 else 1, -1).numpy()
+    x = x.detach().contiguous()
+    return x.view(len(x), x.shape[1] * x.shape[2]).numpy() if x.ndim == 3 else x.view(1, -1).numpy()
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -174,26 +177,37 @@ def _backward(
         if held:
             dI_TM[0, here] = 0
         for t in range(T - 1, -1, -1):
-            u, ds, du, dI = u_TM[t, here], ds_TM[t, here], du_TM[t, here], dI_TM[0 if held else t, here]
+            u, dI = u_TM[t, here], dI_TM[0 if held else t, here]
             kept = f32(0) if truncate and (t + 1) % truncate == 0 else beta
-            if code == 0:
+            for i in range(len(u)):
+                back_L[i] *= kept
+            if len(du_TM):
+                du = du_TM[t, here]
                 for i in range(len(u)):
-                    g = f32(1) / (f32(1) + k * abs(u[i] - theta)) ** 2
-                    back_L[i] = g * ds[i] + du[i] + kept * back_L[i]  # (4)
-            elif code == 1:
-                for i in range(len(u)):
-                    x = f32(np.pi / 2) * k * (u[i] - theta)
-                    back_L[i] = k * f32(0.5) / (f32(1) + x * x) * ds[i] + du[i] + kept * back_L[i]
-            elif code == 2:
-                for i in range(len(u)):
-                    s = f32(1) / (f32(1) + math.exp(-k * (u[i] - theta)))
-                    back_L[i] = k * s * (f32(1) - s) * ds[i] + du[i] + kept * back_L[i]
-            elif code == 3:
-                for i in range(len(u)):
-                    g = max(f32(1) - k * abs(u[i] - theta), f32(0))
-                    back_L[i] = g * ds[i] + du[i] + kept * back_L[i]
-            else:
-                for i in range(len(u)):
-                    back_L[i] = ds[i] + du[i] + kept * back_L[i]
+                    back_L[i] += du[i]
+            if len(ds_TM):
+                _through_spikes(back_L, u, ds_TM[t, here], theta, code, k)
             for i in range(len(u)):
                 dI[i] = dI[i] + back_L[i] if held else back_L[i]
+
+
+@njit(cache=True, error_model="numpy", nogil=True, fastmath=True)
+def _through_spikes(back_L: Array, u: Array, ds: Array, theta: Any, code: int, k: Any) -> None:
+    """The part of (4) with the surrogate (3)."""
+    if code == 0:
+        for i in range(len(u)):
+            back_L[i] += ds[i] / (f32(1) + k * abs(u[i] - theta)) ** 2
+    elif code == 1:
+        for i in range(len(u)):
+            x = f32(np.pi / 2) * k * (u[i] - theta)
+            back_L[i] += k * f32(0.5) / (f32(1) + x * x) * ds[i]
+    elif code == 2:
+        for i in range(len(u)):
+            s = f32(1) / (f32(1) + math.exp(-k * (u[i] - theta)))
+            back_L[i] += k * s * (f32(1) - s) * ds[i]
+    elif code == 3:
+        for i in range(len(u)):
+            back_L[i] += max(f32(1) - k * abs(u[i] - theta), f32(0)) * ds[i]
+    else:
+        for i in range(len(u)):
+            back_L[i] += ds[i]

@@ -115,7 +115,7 @@ def _population(
     v_N: Array,
     wait_N: Array,
     J_N: Array,
-    fired: NDArray[np.int32],
+    fired: Integers,
     when: Array,
     count: int,
     t: int,
