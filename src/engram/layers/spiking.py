@@ -12,7 +12,8 @@ T time steps, B batch, N neurons, M = B N
     lambda_t = g(u_t - theta) dL/ds_t + dL/du_t + beta lambda_(t+1),   dL/dI_t = lambda_t                       (4)
 
 The reset in (1) is not differentiated. With `truncate`, lambda does not pass back over every so many steps. The kernel
-takes whole sequences: neurons side by side through all of time while they are in the cache, and (4) backward.
+takes whole sequences: neurons side by side through all of time while they are in the cache, on all cores, and (4)
+backward.
 """
 
 import math
@@ -22,7 +23,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 import torch
-from numba import njit
+from numba import njit, prange
 from torch import Tensor
 
 from engram.core.errors import EngramError, unknown
@@ -149,14 +150,12 @@ def flat(x: Tensor) -> Array:
     return x.view(len(x), x.shape[1] * x.shape[2]).numpy() if x.ndim == 3 else x.view(1, -1).numpy()
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True, parallel=True)
 def _forward(I_TM: Array, s_TM: Array, u_TM: Array, beta: Any, theta: Any) -> None:
     T, M = s_TM.shape
-    u_L, s_L = np.empty(TOGETHER, f32), np.empty(TOGETHER, f32)
-    for first in range(0, M, TOGETHER):
-        here = slice(first, min(M, first + TOGETHER))
-        u_L[:] = 0
-        s_L[:] = 0
+    for block in prange((M + TOGETHER - 1) // TOGETHER):
+        here = slice(block * TOGETHER, min(M, (block + 1) * TOGETHER))
+        u_L, s_L = np.zeros(TOGETHER, f32), np.zeros(TOGETHER, f32)
         for t in range(T):
             I, s, u = I_TM[t if len(I_TM) > 1 else 0, here], s_TM[t, here], u_TM[t, here]  # noqa: E741
             for i in range(len(s)):
@@ -165,15 +164,14 @@ def _forward(I_TM: Array, s_TM: Array, u_TM: Array, beta: Any, theta: Any) -> No
                 u[i], s[i] = u_L[i], s_L[i]
 
 
-@njit(cache=True, error_model="numpy", nogil=True, fastmath=True)
+@njit(cache=True, error_model="numpy", nogil=True, fastmath=True, parallel=True)
 def _backward(
     u_TM: Array, ds_TM: Array, du_TM: Array, dI_TM: Array, beta: Any, theta: Any, code: int, k: Any, truncate: int
 ) -> None:
     T, M = u_TM.shape
-    back_L, held = np.empty(TOGETHER, f32), len(dI_TM) == 1 and T > 1
-    for first in range(0, M, TOGETHER):
-        here = slice(first, min(M, first + TOGETHER))
-        back_L[:] = 0
+    held = len(dI_TM) == 1 and T > 1
+    for block in prange((M + TOGETHER - 1) // TOGETHER):
+        here, back_L = slice(block * TOGETHER, min(M, (block + 1) * TOGETHER)), np.zeros(TOGETHER, f32)
         if held:
             dI_TM[0, here] = 0
         for t in range(T - 1, -1, -1):
