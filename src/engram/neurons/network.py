@@ -308,7 +308,7 @@ def constants(rows: dict[str, Array], step_ms: float, lif: int) -> dict[str, Any
         "gain_N": gain,
         "base_N": gain * rows["input"],
         "tau_s_N": tau_s,
-        "hold_N": np.round(rows["tau_ref_ms"] / step_ms),
+        "hold_N": np.round(rows["tau_ref_ms"] / step_ms).astype(np.int64),
         "edge_B": edges,
         "alike_B": np.array([bool(np.ptp(m) == 0 and np.ptp(s) == 0) for m, s in blocks], bool),
     }

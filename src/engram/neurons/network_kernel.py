@@ -31,7 +31,7 @@ class Circuit(NamedTuple):
     """what an input adds to v in a step: 1 - e_m; for Hodgkin–Huxley neurons 1, where it is a current"""
     base_N: Array
     """the input of its own times that"""
-    hold_N: Array
+    hold_N: Integers
     """steps that a LIF neuron waits after a spike"""
     edge_B: Integers
     """first LIF neuron of each block, and the end"""
@@ -65,6 +65,19 @@ class Lanes(NamedTuple):
     kept_G3L: Array
 
 
+class Waiting(NamedTuple):
+    """Who is let go in which step: the first one of each of R steps, more than anyone waits, and after each the next.
+
+    Meanwhile v is minus infinity, which no input moves: nobody has to ask who waits.
+    """
+
+    until_N: Integers
+    """the step in which a neuron is let go, or was"""
+    first_R: Integers
+    """-1 where there is none"""
+    next_N: Integers
+
+
 class Watched(NamedTuple):
     """Recorded neurons, their v and their s."""
 
@@ -80,16 +93,45 @@ def advance(state: Any, circuit: Circuit, extra_TN: Array, steps: int, watched: 
     begin[1 : before + 1] = np.cumsum(state.recent_count)
     log = np.concatenate([state.recent, np.empty(max(4 * N, 1024), np.int64)])
     hh = lanes(state.hh_4H, circuit.hh_8H, circuit.step_ms)
-    wait_N = state.wait_N.astype(np.float64)
-    changing = state.v_N, state.s_N, wait_N, state.random
+    waiting = who_waits(state, circuit)
+    changing = state.v_N, state.s_N, waiting, state.random
     done = 0
     while done < steps:
         if len(log) < begin[before + done] + N:
             log = np.concatenate([log, np.empty(len(log), np.int64)])
         done = _advance(*changing, circuit, hh, extra_TN, watched, log, begin, before, done, steps)
-    state.wait_N[:] = wait_N
+    state.wait_N[:] = np.maximum(waiting.until_N - steps, 0)
+    state.v_N[state.v_N == -np.inf] = 0
     state.hh_4H[:] = hh.x_G4L.transpose(1, 0, 2).reshape(4, -1)[:, : state.hh_4H.shape[1]]
     return log[begin[before] : begin[-1]].copy(), np.diff(begin[before:])
+
+
+def who_waits(state: Any, circuit: Circuit) -> Waiting:
+    """Those who wait already are held."""
+    N, longest = len(state.v_N), int(max(circuit.hold_N.max(), state.wait_N.max()))
+    waiting = Waiting(np.zeros(N, np.int64), np.full(longest + 1, -1), np.full(N, -1))
+    for neuron in np.nonzero(state.wait_N)[0].tolist():
+        _hold(state.v_N, waiting, neuron, state.wait_N[neuron])
+    return waiting
+
+
+@compiled
+def _hold(v_N: Array, waiting: Waiting, neuron: int, until: int) -> None:
+    """Let nothing happen to a neuron before step `until`."""
+    slot = until % len(waiting.first_R)
+    waiting.until_N[neuron], waiting.next_N[neuron] = until, waiting.first_R[slot]
+    waiting.first_R[slot], v_N[neuron] = neuron, -np.inf
+
+
+@inlined
+def _let_go(v_N: Array, waiting: Waiting, t: int) -> None:
+    """Those whose time it is begin at 0."""
+    slot = t % len(waiting.first_R)
+    neuron = waiting.first_R[slot]
+    waiting.first_R[slot] = -1
+    while neuron >= 0:
+        v_N[neuron] = 0.0
+        neuron = waiting.next_N[neuron]
 
 
 def lanes(hh_4H: Array, hh_8H: Array, step_ms: float) -> Lanes:
@@ -114,7 +156,7 @@ def _aim(x_4L: Array, p_8L: Array, step_ms: float, inf_3L: Array, kept_3L: Array
 
 @compiled
 def _advance(
-    v_N: Array, s_N: Array, wait_N: Array, random: NDArray[np.uint64], circuit: Circuit, hh: Lanes,
+    v_N: Array, s_N: Array, waiting: Waiting, random: NDArray[np.uint64], circuit: Circuit, hh: Lanes,
     extra_TN: Array, watched: Watched, log: Integers, begin: Integers, before: int, first: int, steps: int,
 ) -> int:  # fmt: skip
     """Advance as far as there is room in the log; the step that was reached."""
@@ -124,7 +166,8 @@ def _advance(
         if len(log) - begin[now] < N:
             return t
         drive_N = circuit.base_N if len(extra_TN) == 0 else circuit.base_N + circuit.gain_N * extra_TN[t]
-        count = _lif_step(v_N, s_N, wait_N, circuit, drive_N, log[begin[now] :])
+        _let_go(v_N, waiting, t)
+        count = _lif_step(v_N, s_N, waiting, circuit, drive_N, t, log[begin[now] :])
         if H:
             count += _hh_step(v_N, s_N, hh, circuit, drive_N, N - H, log[begin[now] + count :])
         begin[now + 1] = begin[now] + count
@@ -135,7 +178,8 @@ def _advance(
         for q in range(len(circuit.per_step_Q)):
             _poisson(s_N, random, circuit, q)
         for r in range(len(watched.neuron_R)):
-            watched.v_TR[t, r], watched.s_TR[t, r] = v_N[watched.neuron_R[r]], s_N[watched.neuron_R[r]]
+            v, s = v_N[watched.neuron_R[r]], s_N[watched.neuron_R[r]]
+            watched.v_TR[t, r], watched.s_TR[t, r] = 0.0 if v == -np.inf else v, s
     return steps
 
 
@@ -149,7 +193,9 @@ def _deliver(s_N: Array, circuit: Circuit, p: int, fired: Integers) -> None:
 
 
 @inlined
-def _lif_step(v_N: Array, s_N: Array, wait_N: Array, circuit: Circuit, drive_N: Array, fired: Integers) -> int:
+def _lif_step(
+    v_N: Array, s_N: Array, waiting: Waiting, circuit: Circuit, drive_N: Array, t: int, fired: Integers
+) -> int:
     """(5) and (6) for all LIF neurons, block by block, and who of them fires."""
     found, e_m_N, e_s_N, from_s_N = 0, circuit.e_m_N, circuit.e_s_N, circuit.from_s_N
     for b in range(len(circuit.edge_B) - 1):
@@ -158,30 +204,21 @@ def _lif_step(v_N: Array, s_N: Array, wait_N: Array, circuit: Circuit, drive_N: 
         if circuit.alike_B[b]:
             e_m, e_s, from_s = e_m_N[first], e_s_N[first], from_s_N[first]
             for i in range(first, last):
-                v_N[i], s_N[i], wait_N[i] = _risen(v_N[i], s_N[i], wait_N[i], drive_N[i], e_m, e_s, from_s)
+                v_N[i], s_N[i] = v_N[i] * e_m + drive_N[i] + s_N[i] * from_s, s_N[i] * e_s
                 over |= _above(v_N[i])
         else:
             for i in range(first, last):
-                v_N[i], s_N[i], wait_N[i] = _risen(
-                    v_N[i], s_N[i], wait_N[i], drive_N[i], e_m_N[i], e_s_N[i], from_s_N[i]
-                )
+                v_N[i], s_N[i] = v_N[i] * e_m_N[i] + drive_N[i] + s_N[i] * from_s_N[i], s_N[i] * e_s_N[i]
                 over |= _above(v_N[i])
         if over < 0:
             for i in range(first, last):
                 if v_N[i] >= 1:
-                    v_N[i], wait_N[i] = 0.0, circuit.hold_N[i]
+                    v_N[i] = 0.0
+                    if circuit.hold_N[i] > 0:
+                        _hold(v_N, waiting, i, t + 1 + circuit.hold_N[i])
                     fired[found] = i
                     found += 1
     return found
-
-
-@inlined
-def _risen(
-    v: float, s: float, wait: float, drive: float, e_m: float, e_s: float, from_s: float
-) -> tuple[float, float, float]:
-    """v, s and the steps to wait, a step later. Who waits is at 0: a product is quicker than a choice."""
-    free = 1.0 if wait <= 0 else 0.0
-    return (v * e_m + drive + s * from_s) * free, s * e_s, max(wait - 1.0, 0.0)  # (5), (6)
 
 
 @inlined
