@@ -142,13 +142,17 @@ class HodgkinHuxley(nn.Module):
                 f"{tuple(state_4N.shape)} and {tuple(current_TN.shape)}."
             )
         recording_T4N = state_4N.new_empty(len(current_TN), *self.state.shape, dtype=torch.float64)
-        return self._record(state_4N, current_TN, recording_T4N), recording_T4N
+        return self._record(self.parameters_8N, state_4N, current_TN, recording_T4N), recording_T4N
 
-    def _record(self, state_4N: Tensor, current_TN: Tensor, recording_T4N: Tensor) -> Tensor:
-        """The new state, after the one after each step was written down."""
+    @property
+    def parameters_8N(self) -> Tensor:
+        """What the kernels read."""
+        return torch.stack([self.c, self.g_Na, self.g_K, self.g_L, self.V_Na, self.V_K, self.V_L, self.phi])
+
+    def _record(self, parameters_8N: Tensor, state_4N: Tensor, current_TN: Tensor, recording_TRN: Tensor) -> Tensor:
+        """The new state, after the first R rows of the one after each step were written down."""
         new_4N = state_4N.double().clone(memory_format=torch.contiguous_format)
-        parameters_8N = torch.stack([self.c, self.g_Na, self.g_K, self.g_L, self.V_Na, self.V_K, self.V_L, self.phi])
-        current, recording = current_TN.double().contiguous().numpy(), recording_T4N.numpy()
+        current, recording = current_TN.double().contiguous().numpy(), recording_TRN.numpy()
         by_runge = self.config.integrator == "rk4"
         advance_hodgkin_huxley(
             new_4N.numpy(), parameters_8N.numpy(), self.config.step_ms, current, recording, runge_kutta=by_runge
@@ -166,12 +170,12 @@ class HodgkinHuxley(nn.Module):
         """The new state and the spikes alone, for times and numbers of neurons whose recording would not fit."""
         at_once = max(1, min(BLOCK // self.config.neurons, len(current_TN)))
         times, neurons = [np.empty(0)], [np.empty(0, np.int64)]
-        recording_T4N = torch.empty(at_once + 1, *self.state.shape, dtype=torch.float64)
+        V_T1N, parameters_8N = torch.empty(at_once + 1, 1, self.config.neurons, dtype=torch.float64), self.parameters_8N
         for first in range(0, len(current_TN), at_once):
             J_TN = current_TN[first : first + at_once]
-            recording_T4N[0] = state_4N
-            state_4N = self._record(state_4N, J_TN, recording_T4N[1 : len(J_TN) + 1])
-            time_ms, neuron = spikes(recording_T4N[: len(J_TN) + 1, 0].numpy(), self.config.step_ms)
+            V_T1N[0] = state_4N[:1]
+            state_4N = self._record(parameters_8N, state_4N, J_TN, V_T1N[1 : len(J_TN) + 1])
+            time_ms, neuron = spikes(V_T1N[: len(J_TN) + 1, 0].numpy(), self.config.step_ms)
             times.append(time_ms + (first - 1) * self.config.step_ms)
             neurons.append(neuron)
         return state_4N, Spikes.sorted(np.concatenate(times), np.concatenate(neurons))
@@ -246,6 +250,7 @@ def spikes(
 
     The line between two samples is enough: at 0.01 ms its error is 1e-4 ms at most, a hundredth of the integration's.
     """
+    V_TN = np.ascontiguousarray(V_TN)  # the compiler reads several neurons at once
     t, neuron = crossings(V_TN, threshold_mV)
     before, after = V_TN[t, neuron], V_TN[t + 1, neuron]
     return (t + 1 + (threshold_mV - before) / (after - before)) * step_ms, neuron

@@ -5,10 +5,11 @@ polynomial rather than the C library's, and neurons are computed in groups of L 
 idle ones. So the compiler puts several neurons into one instruction, and a neuron still gets the same bits whatever
 its neighbours, the number of threads and the chunks in which time is advanced.
 
-T time steps, N neurons, L lanes. Numbers in brackets are the equations of `hodgkin_huxley`.
+T time steps, N neurons, L lanes, R rows of the state: 1 or 4. Numbers in brackets are the equations of `hodgkin_huxley`.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit, prange
@@ -16,13 +17,14 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-LANES = 16  # four AVX2 registers; loops over 8 are unrolled too early for the compiler to vectorise
-BLOCK = 2**18  # neurons × steps taken at once (10 ms): few enough for caches and enough to start threads for
+LANES = 64  # enough to keep the units of a core busy while each waits for its own exponential
+BLOCK = 2**17  # neurons × steps taken at once (10 ms): few enough for caches and enough to start threads for
 
 LOG2_E = 1 / math.log(2)
 LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")  # ln 2 in two parts: k * LN2_HIGH is exact for |k| < 2**20
 LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
 ROUNDER = 1.5 * 2.0**52  # x + ROUNDER holds the integer nearest to x in its lowest bits
+SMALL = 1 / 8
 E_1, E_2_5, E_3 = math.exp(1.0), math.exp(2.5), math.exp(3.0)
 
 FUSED = {"contract"}  # a product and a sum may be one instruction
@@ -31,9 +33,9 @@ inlined = njit(cache=True, error_model="numpy", forceinline=True, fastmath=FUSED
 
 
 def advance_hodgkin_huxley(
-    state_4N: Array, parameters_8N: Array, step_ms: float, current_TN: Array, recording_T4N: Array, *, runge_kutta: bool
+    state_4N: Array, parameters_8N: Array, step_ms: float, current_TN: Array, recording_TRN: Array, *, runge_kutta: bool
 ) -> None:
-    """Advance `state_4N` in place by T steps, and write down (V, m, h, n) after each.
+    """Advance `state_4N` in place by T steps, and write down (V, m, h, n) after each, or V alone.
 
     The rows of the parameters are c, g_Na, g_K, g_L, V_Na, V_K, V_L and phi.
     """
@@ -42,44 +44,54 @@ def advance_hodgkin_huxley(
     steps = max(1, BLOCK // N)
     for start in range(0, T, steps):
         block = slice(start, start + steps)
-        advance(state_4N, parameters_8N, step_ms, current_TN[block], recording_T4N[block], runge_kutta)
+        advance(state_4N, parameters_8N, step_ms, current_TN[block], recording_TRN[block], runge_kutta)
 
 
 @compiled
 def crossings(V_TN: Array, threshold: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Between which rows, t and t + 1, and in which column a value rises through the threshold."""
-    count_T = np.zeros(len(V_TN) - 1, np.int64)
-    for t in range(len(count_T)):
-        for i in range(V_TN.shape[1]):
-            count_T[t] += (V_TN[t, i] < threshold) & (V_TN[t + 1, i] >= threshold)
-    t_C, i_C, found = np.empty(count_T.sum(), np.int64), np.empty(count_T.sum(), np.int64), 0
-    for t in range(len(count_T)):
-        for i in range(V_TN.shape[1] if count_T[t] else 0):
-            if V_TN[t, i] < threshold and V_TN[t + 1, i] >= threshold:
-                t_C[found], i_C[found] = t, i
-                found += 1
-    return t_C, i_C
+    T, N = np.uint64(V_TN.shape[0]), np.uint64(V_TN.shape[1])  # not negative, as numba can see
+    t_C, i_C, found = np.empty(N, np.int64), np.empty(N, np.int64), 0
+    for t in range(T - np.uint64(1)):
+        before, after = V_TN[t], V_TN[t + np.uint64(1)]
+        if len(t_C) < found + N:
+            t_C, i_C = np.concatenate((t_C, np.empty_like(t_C))), np.concatenate((i_C, np.empty_like(i_C)))
+        for first in range(np.uint64(0), N, np.uint64(LANES)):
+            last, any_of_them = min(first + np.uint64(LANES), N), np.int64(0)
+            for i in range(first, last):
+                any_of_them |= _below(before[i], threshold) & ~_below(after[i], threshold)
+            for i in range(first, last if any_of_them < 0 else first):
+                if before[i] < threshold and after[i] >= threshold:
+                    t_C[found], i_C[found] = t, i
+                    found += 1
+    return t_C[:found], i_C[:found]
+
+
+@inlined
+def _below(V: float, threshold: float) -> Any:
+    """Negative where V < threshold: signs are quicker to collect from many neurons than answers."""
+    return np.float64(V - threshold).view(np.int64)
 
 
 @compiled
 def _advance_serial(
-    state_4N: Array, p_8N: Array, step_ms: float, current_TN: Array, recording_T4N: Array, runge_kutta: bool
+    state_4N: Array, p_8N: Array, step_ms: float, current_TN: Array, recording_TRN: Array, runge_kutta: bool
 ) -> None:
     for first in range(0, state_4N.shape[1], LANES):
-        _advance_lanes(state_4N, p_8N, step_ms, current_TN, recording_T4N, runge_kutta, first)
+        _advance_lanes(state_4N, p_8N, step_ms, current_TN, recording_TRN, runge_kutta, first)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, parallel=True, fastmath=FUSED)
 def _advance_parallel(
-    state_4N: Array, p_8N: Array, step_ms: float, current_TN: Array, recording_T4N: Array, runge_kutta: bool
+    state_4N: Array, p_8N: Array, step_ms: float, current_TN: Array, recording_TRN: Array, runge_kutta: bool
 ) -> None:
     for group in prange((state_4N.shape[1] + LANES - 1) // LANES):
-        _advance_lanes(state_4N, p_8N, step_ms, current_TN, recording_T4N, runge_kutta, group * LANES)
+        _advance_lanes(state_4N, p_8N, step_ms, current_TN, recording_TRN, runge_kutta, group * LANES)
 
 
 @compiled
 def _advance_lanes(
-    state_4N: Array, p_8N: Array, step_ms: float, current_TN: Array, recording_T4N: Array, runge_kutta: bool, first: int
+    state_4N: Array, p_8N: Array, step_ms: float, current_TN: Array, recording_TRN: Array, runge_kutta: bool, first: int
 ) -> None:
     """Advance the neurons first..first+L-1, or as many of them as there are, through all T steps."""
     begin, count = np.uint64(first), np.uint64(min(LANES, state_4N.shape[1] - first))  # not negative, as numba can see
@@ -100,14 +112,14 @@ def _advance_lanes(
             relax_voltage(x_4L, p_8L, step_ms, J_L)  # (9)
             aim_gates(x_4L, p_8L, step_ms / 2, inf_3L, kept_3L)  # for this step's second half and the next one's first
             relax_gates(x_4L, inf_3L, kept_3L)  # (10)
-        _copy(x_4L, zero, recording_T4N[t], begin, count)
+        _copy(x_4L, zero, recording_TRN[t], begin, count)
     _copy(x_4L, zero, state_4N, begin, count)
 
 
 @inlined
 def _copy(source: Array, source_first: np.uint64, target: Array, target_first: np.uint64, count: np.uint64) -> None:
-    """target[:, ...] = source[:, ...] for `count` columns; assigning slices would take numba 8 s more to compile."""
-    for row in range(len(source)):
+    """The rows of target = those of source, for `count` columns; assigning slices would take numba 8 s more to compile."""
+    for row in range(len(target)):
         for i in range(count):
             target[row, target_first + i] = source[row, source_first + i]
 
@@ -137,9 +149,11 @@ def aim_gates(x_4L: Array, p_8L: Array, time_ms: float, inf_3L: Array, kept_3L: 
     for i in range(LANES):
         alpha_m, beta_m, alpha_h, beta_h, alpha_n, beta_n = _rates(x_4L[0, i])
         time = time_ms * p_8L[7, i]  # (4)
-        inf_3L[0, i], kept_3L[0, i] = alpha_m / (alpha_m + beta_m), _decay(time * (alpha_m + beta_m))  # (3)
-        inf_3L[1, i], kept_3L[1, i] = alpha_h / (alpha_h + beta_h), _decay(time * (alpha_h + beta_h))  # (3)
-        inf_3L[2, i], kept_3L[2, i] = alpha_n / (alpha_n + beta_n), _decay(time * (alpha_n + beta_n))  # (3)
+        inf_3L[0, i], kept_3L[0, i] = alpha_m / (alpha_m + beta_m), time * (alpha_m + beta_m)  # (3)
+        inf_3L[1, i], kept_3L[1, i] = alpha_h / (alpha_h + beta_h), time * (alpha_h + beta_h)  # (3)
+        inf_3L[2, i], kept_3L[2, i] = alpha_n / (alpha_n + beta_n), time * (alpha_n + beta_n)  # (3)
+    for a in range(3):
+        _decay_all(kept_3L[a])
 
 
 @compiled
@@ -201,6 +215,28 @@ def _linoid(x: float, e: float) -> float:
 @inlined
 def _relax(x: float, x_inf: float, kept: float) -> float:
     return x_inf + (x - x_inf) * kept
+
+
+@inlined
+def _decay_all(z_L: Array) -> None:
+    """z becomes e^-z. Where a step is short, as it should be, all are small, and nobody needs more than a short series;
+    which of the two a neuron gets depends on its own z alone."""
+    far = np.int64(0)
+    for i in range(LANES):
+        far |= _below(SMALL, z_L[i])
+    if far >= 0:
+        for i in range(LANES):
+            z_L[i] = _short_decay(z_L[i])
+    else:
+        for i in range(LANES):
+            z_L[i] = _decay(z_L[i]) if z_L[i] > SMALL else _short_decay(z_L[i])
+
+
+@inlined
+def _short_decay(z: float) -> float:
+    """e^-z for 0 <= z <= 1/8, to 1e-15, by Taylor's series."""
+    end = 1 / 5040 - z * (1 / 40320 - z * (1 / 362880))
+    return 1 - z * (1 - z * (1 / 2 - z * (1 / 6 - z * (1 / 24 - z * (1 / 120 - z * (1 / 720 - z * end))))))
 
 
 @inlined

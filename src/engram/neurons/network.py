@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from engram.core.errors import EngramError
 from engram.neurons.hodgkin_huxley import THRESHOLD_MV, HodgkinHuxley
 from engram.neurons.lif import Spikes, by_neuron
-from engram.neurons.network_kernel import WIDE, Circuit, Watched, advance
+from engram.neurons.network_kernel import WIDE, Circuit, Watched, advance, aligned
 
 Array = NDArray[np.float64]
 LIF_ROWS = ("tau_m_ms", "tau_ref_ms", "tau_s_ms", "input")
@@ -302,11 +302,11 @@ def constants(rows: dict[str, Array], step_ms: float, lif: int) -> dict[str, Any
     edges = np.array([*range(0, lif, WIDE), lif], np.int64)
     blocks = [(tau_m[first:last], tau_s[first:last]) for first, last in pairwise(edges)]
     return {
-        "e_m_N": e_m,
-        "e_s_N": e_s,
-        "from_s_N": from_s,
-        "gain_N": gain,
-        "base_N": gain * rows["input"],
+        "e_m_N": aligned(e_m),
+        "e_s_N": aligned(e_s),
+        "from_s_N": aligned(from_s),
+        "gain_N": aligned(gain),
+        "base_N": aligned(gain * rows["input"]),
         "tau_s_N": tau_s,
         "hold_N": np.round(rows["tau_ref_ms"] / step_ms).astype(np.int64),
         "edge_B": edges,
@@ -317,11 +317,7 @@ def constants(rows: dict[str, Array], step_ms: float, lif: int) -> dict[str, Any
 def hh_parameters(models: list[HodgkinHuxley]) -> Array:
     if not models:
         return np.zeros((8, 0))
-    rows = [
-        torch.stack([model.c, model.g_Na, model.g_K, model.g_L, model.V_Na, model.V_K, model.V_L, model.phi])
-        for model in models
-    ]
-    return torch.cat(rows, 1).numpy()
+    return torch.cat([model.parameters_8N for model in models], 1).numpy()
 
 
 def from_matrix(weight: Any, rows: int, columns: int) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
