@@ -13,7 +13,7 @@ from engram.neurons.network import Network
 EXTRA = "brian"
 EXCITED, CALM, PROBABILITY, DELAY_MS = 3200, 800, 0.02, 1.5
 STEPS, STEP_MS, TAU_MS, TAU_S_MS, WAIT_MS = 10_000, 0.1, 20.0, 5.0, 2.0
-WEIGHT, STRONGER = 0.4, 5.0
+WEIGHT, STRONGER = 0.2, 5.0
 WORK = f"{EXCITED + CALM} LIF neurons, {PROBABILITY:.0%} connected, a fifth inhibits, 1 s at {STEP_MS} ms"
 UNIT = "simulated s/s"
 
@@ -21,7 +21,7 @@ UNIT = "simulated s/s"
 def contestants() -> dict[str, Contestant]:
     N = EXCITED + CALM
     random = torch.Generator().manual_seed(0)
-    input_N = (1.02 + 0.1 * torch.rand(N, dtype=torch.float64, generator=random)).numpy()
+    input_N = (0.927 + 0.1 * torch.rand(N, dtype=torch.float64, generator=random)).numpy()
     v_N = torch.rand(N, dtype=torch.float64, generator=random).numpy()
     net = Network(step_ms=STEP_MS)
     # A neuron of Brian2 fires at the beginning of a step, and waits a step less.

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from engram.core.errors import EngramError
 from engram.neurons.hodgkin_huxley import THRESHOLD_MV, HodgkinHuxley
 from engram.neurons.lif import Spikes, by_neuron
-from engram.neurons.network_kernel import WIDE, Circuit, Watched, advance, aligned
+from engram.neurons.network_kernel import SYNAPSE, WIDE, Circuit, Watched, advance, aligned
 
 Array = NDArray[np.float64]
 LIF_ROWS = ("tau_m_ms", "tau_ref_ms", "tau_s_ms", "input")
@@ -264,7 +264,7 @@ class Network(nn.Module):
         """By delay: where each source's synapses begin, whom they reach, and by how much s rises there."""
         delays, N = sorted(self._projections), self.neurons
         begin_PN = np.zeros((len(delays), N + 1), np.int64)
-        targets, jumps, offset = [], [], 0
+        synapses, offset = [np.zeros(0, SYNAPSE)], 0
         for p, delay in enumerate(delays):
             one = self._projections[delay]
             source, target, weight = (np.concatenate(part) for part in (one.source, one.target, one.weight))
@@ -272,13 +272,12 @@ class Network(nn.Module):
             begin_PN[p, 1:] = np.cumsum(np.bincount(source, minlength=N))
             begin_PN[p] += offset
             offset += len(source)
-            targets.append(target[order].astype(np.int32))
-            jumps.append(weight[order] / tau_s_N[target[order]])
+            synapses.append(np.empty(len(source), SYNAPSE))
+            synapses[-1]["target"], synapses[-1]["jump"] = target[order], weight[order] / tau_s_N[target[order]]
         return {
             "delay_P": np.array(delays, np.int64),
             "begin_PN": begin_PN,
-            "target_M": np.concatenate([*targets, np.zeros(0, np.int32)]),
-            "jump_M": np.concatenate([*jumps, np.zeros(0)]),
+            "synapse_M": np.concatenate(synapses),
         }
 
     def _noise(self) -> dict[str, Any]:

@@ -20,6 +20,8 @@ WIDE = 64
 """LIF neurons of a block: as soon as one of them fires, all of them are looked at"""
 LINE = 64
 """bytes of a cache line"""
+SYNAPSE = np.dtype([("target", np.uint64), ("jump", np.float64)])
+"""side by side, since they are needed together and come from far"""
 BELOW_1 = float(np.nextafter(1.0, 0.0))
 
 
@@ -44,9 +46,8 @@ class Circuit(NamedTuple):
     """in steps"""
     begin_PN: Integers
     """where the synapses of each source begin"""
-    target_M: NDArray[np.int32]
-    jump_M: Array
-    """by how much s rises there"""
+    synapse_M: NDArray[Any]
+    """whom each reaches, and by how much s rises there"""
     noisy_Q2: Integers
     """first neuron and number of neurons that hear Poisson spikes"""
     per_step_Q: Array
@@ -199,13 +200,13 @@ def _advance(
 @inlined
 def _deliver(s_N: Array, circuit: Circuit, p: int, fired: Integers) -> None:
     """What some neurons' spikes do through the synapses of one delay."""
-    begin_N, target_M, jump_M = circuit.begin_PN[p], circuit.target_M, circuit.jump_M
+    begin_N, synapse_M = circuit.begin_PN[p], circuit.synapse_M
     for j in fired:
         for m in range(begin_N[j], begin_N[j + 1]):
-            s_N[target_M[m]] += jump_M[m]  # (4)
+            s_N[synapse_M[m].target] += synapse_M[m].jump  # (4)
 
 
-@compiled
+@inlined
 def _lif_step(
     v_N: Array, s_N: Array, waiting: Waiting, circuit: Circuit, drive_N: Array, t: int, fired: Integers
 ) -> int:
