@@ -15,7 +15,6 @@ a may be 0 or 1.
 
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import torch
 from numba import njit, prange
@@ -110,15 +109,16 @@ def run(serial: Any, parallel: Any, *tensors: Tensor) -> None:
 
 
 @njit(cache=True, error_model="numpy", nogil=True, inline="always")
-def piece(n: int, B: int, H: int) -> Any:
-    """Which sequence and which of its channels are the n-th piece of work."""
+def piece(p: int, H: int) -> Any:
+    """Which sequence and which of its channels are the p-th piece of work."""
     per_sequence = (H + TOGETHER - 1) // TOGETHER
-    first = n % per_sequence * TOGETHER
-    return n // per_sequence, slice(first, min(first + TOGETHER, H))
+    first = p % per_sequence * TOGETHER
+    return p // per_sequence, slice(first, min(first + TOGETHER, H))
 
 
 @njit(cache=True, error_model="numpy", inline="always")
 def pieces(B: int, H: int) -> int:
+    """How many there are."""
     return B * ((H + TOGETHER - 1) // TOGETHER)
 
 
@@ -150,17 +150,17 @@ def _backward(
 @njit(cache=True, error_model="numpy", nogil=True)
 def _forward_serial(a_BTH: Array, b_BTH: Array, h0_BH: Array, h_BTH: Array) -> None:
     B, H = h0_BH.shape
-    for n in range(pieces(B, H)):
-        k, here = piece(n, B, H)
-        _forward(a_BTH[k], b_BTH[k], h0_BH[k], h_BTH[k], here)
+    for p in range(pieces(B, H)):
+        b, here = piece(p, H)
+        _forward(a_BTH[b], b_BTH[b], h0_BH[b], h_BTH[b], here)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, parallel=True)
 def _forward_parallel(a_BTH: Array, b_BTH: Array, h0_BH: Array, h_BTH: Array) -> None:
     B, H = h0_BH.shape
-    for n in prange(pieces(B, H)):
-        k, here = piece(n, B, H)
-        _forward(a_BTH[k], b_BTH[k], h0_BH[k], h_BTH[k], here)
+    for p in prange(pieces(B, H)):
+        b, here = piece(p, H)
+        _forward(a_BTH[b], b_BTH[b], h0_BH[b], h_BTH[b], here)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -168,9 +168,9 @@ def _backward_serial(
     dh_BTH: Array, a_BTH: Array, h0_BH: Array, h_BTH: Array, da_BTH: Array, db_BTH: Array, dh0_BH: Array
 ) -> None:
     B, H = h0_BH.shape
-    for n in range(pieces(B, H)):
-        k, here = piece(n, B, H)
-        _backward(dh_BTH[k], a_BTH[k], h0_BH[k], h_BTH[k], da_BTH[k], db_BTH[k], dh0_BH[k], here)
+    for p in range(pieces(B, H)):
+        b, here = piece(p, H)
+        _backward(dh_BTH[b], a_BTH[b], h0_BH[b], h_BTH[b], da_BTH[b], db_BTH[b], dh0_BH[b], here)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, parallel=True)
@@ -178,6 +178,6 @@ def _backward_parallel(
     dh_BTH: Array, a_BTH: Array, h0_BH: Array, h_BTH: Array, da_BTH: Array, db_BTH: Array, dh0_BH: Array
 ) -> None:
     B, H = h0_BH.shape
-    for n in prange(pieces(B, H)):
-        k, here = piece(n, B, H)
-        _backward(dh_BTH[k], a_BTH[k], h0_BH[k], h_BTH[k], da_BTH[k], db_BTH[k], dh0_BH[k], here)
+    for p in prange(pieces(B, H)):
+        b, here = piece(p, H)
+        _backward(dh_BTH[b], a_BTH[b], h0_BH[b], h_BTH[b], da_BTH[b], db_BTH[b], dh0_BH[b], here)
