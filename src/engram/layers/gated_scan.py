@@ -20,10 +20,9 @@ import numpy as np
 import torch
 from numba import njit, prange
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from engram.core.errors import EngramError
-from engram.layers.scan import FUSED, Array, piece, pieces, run, scan
+from engram.layers.scan import FUSED, Array, new, piece, pieces, previous, run, scan, scan_back
 
 f32, i32 = np.float32, np.int32
 MOST = f32(87)  # e^87 and e^-87 are still ordinary float32 numbers
@@ -46,23 +45,33 @@ def gated_scan(zn_BT2H: Tensor, h0_BH: Tensor) -> Tensor:
 
 
 class GatedScan(torch.autograd.Function):
-    """(1) and (2) in one kernel, (3) and (4) in another; not differentiable twice."""
+    """(1) and (2) in one kernel, (3) and (4) in another, or in a scan where the slopes are to be differentiated."""
 
     @staticmethod
     def forward(ctx: Any, zn_BT2H: Tensor, h0_BH: Tensor) -> Tensor:  # type: ignore[override]
-        zn_BT2H, h0_BH = zn_BT2H.contiguous(), h0_BH.contiguous()
         h_BTH = zn_BT2H.new_empty(*zn_BT2H.shape[:2], h0_BH.shape[1])
         run(_forward_serial, _forward_parallel, zn_BT2H, h0_BH, h_BTH)
         ctx.save_for_backward(zn_BT2H, h0_BH, h_BTH)
         return h_BTH
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, dh_BTH: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         zn_BT2H, h0_BH, h_BTH = ctx.saved_tensors
-        dzn_BT2H, dh0_BH = torch.empty_like(zn_BT2H), torch.zeros_like(h0_BH)
-        run(_backward_serial, _backward_parallel, zn_BT2H, dh_BTH.contiguous(), h0_BH, h_BTH, dzn_BT2H, dh0_BH)
+        if torch.is_grad_enabled():
+            return clear_backward(zn_BT2H, dh_BTH, h0_BH, h_BTH)
+        dzn_BT2H, dh0_BH = new(zn_BT2H), new(h0_BH).zero_()
+        run(_backward_serial, _backward_parallel, zn_BT2H, dh_BTH, h0_BH, h_BTH, dzn_BT2H, dh0_BH)
         return dzn_BT2H, dh0_BH
+
+
+def clear_backward(zn_BT2H: Tensor, dh_BTH: Tensor, h0_BH: Tensor, h_BTH: Tensor) -> tuple[Tensor, Tensor]:
+    """The slopes of z and n, side by side, and of h0, as the equations say them."""
+    z_BTH, n_BTH = zn_BT2H.chunk(2, -1)
+    g_BTH, kept_BTH = torch.sigmoid(z_BTH), torch.sigmoid(-z_BTH)  # (1)
+    back_BTH = scan_back(kept_BTH, dh_BTH)  # (3)
+    dn_BTH = g_BTH * back_BTH  # (4)
+    dz_BTH = g_BTH * kept_BTH * (n_BTH - previous(h0_BH, h_BTH)) * back_BTH
+    return torch.cat([dz_BTH, dn_BTH], -1), (kept_BTH * back_BTH)[:, :1].sum(1)
 
 
 @njit(cache=True, error_model="numpy", forceinline=True, fastmath=FUSED)
@@ -136,9 +145,7 @@ def _forward_parallel(zn_BT2H: Array, h0_BH: Array, h_BTH: Array) -> None:
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _backward_serial(
-    zn_BT2H: Array, dh_BTH: Array, h0_BH: Array, h_BTH: Array, dzn_BT2H: Array, dh0_BH: Array
-) -> None:
+def _backward_serial(zn_BT2H: Array, dh_BTH: Array, h0_BH: Array, h_BTH: Array, dzn_BT2H: Array, dh0_BH: Array) -> None:
     B, H = h0_BH.shape
     for p in range(pieces(B, H)):
         b, here = piece(p, H)

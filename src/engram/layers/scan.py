@@ -19,7 +19,6 @@ import numpy.typing as npt
 import torch
 from numba import njit, prange
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from engram.core.errors import EngramError
 from engram.layers.linear import as_many_threads
@@ -80,28 +79,47 @@ def begin(a_BTH: Tensor, b_BTH: Tensor, h0_BH: Tensor | None) -> Tensor:
 
 
 class Scan(torch.autograd.Function):
-    """(1) in one kernel, (3) and (4) in another; not differentiable twice, which `scan_parallel` is."""
+    """(1) in one kernel, (3) and (4) in another, or in scans where the slopes themselves are to be differentiated."""
 
     @staticmethod
     def forward(ctx: Any, a_BTH: Tensor, b_BTH: Tensor, h0_BH: Tensor) -> Tensor:  # type: ignore[override]
-        a_BTH, b_BTH, h0_BH = a_BTH.contiguous(), b_BTH.contiguous(), h0_BH.contiguous()
-        h_BTH = torch.empty_like(b_BTH)
+        h_BTH = new(b_BTH)
         run(_forward_serial, _forward_parallel, a_BTH, b_BTH, h0_BH, h_BTH)
         ctx.save_for_backward(a_BTH, h0_BH, h_BTH)
         return h_BTH
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, dh_BTH: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
         a_BTH, h0_BH, h_BTH = ctx.saved_tensors
-        da_BTH, db_BTH, dh0_BH = torch.empty_like(a_BTH), torch.empty_like(h_BTH), torch.zeros_like(h0_BH)
-        run(_backward_serial, _backward_parallel, dh_BTH.contiguous(), a_BTH, h0_BH, h_BTH, da_BTH, db_BTH, dh0_BH)
+        if torch.is_grad_enabled():
+            back_BTH = scan_back(a_BTH, dh_BTH)
+            return back_BTH * previous(h0_BH, h_BTH), back_BTH, (a_BTH * back_BTH)[:, :1].sum(1)  # (4)
+        da_BTH, db_BTH, dh0_BH = new(h_BTH), new(h_BTH), new(h0_BH).zero_()
+        run(_backward_serial, _backward_parallel, dh_BTH, a_BTH, h0_BH, h_BTH, da_BTH, db_BTH, dh0_BH)
         return da_BTH, db_BTH, dh0_BH
 
 
+def scan_back(a_BTH: Tensor, dh_BTH: Tensor) -> Tensor:
+    """All lambda of (3): the scan from the end, in which each step has the gate of the one after it."""
+    after_BTH = torch.cat([a_BTH[:, 1:], torch.zeros_like(a_BTH[:, :1])], 1)
+    return scan(after_BTH.flip(1), dh_BTH.flip(1)).flip(1)
+
+
+def previous(h0_BH: Tensor, h_BTH: Tensor) -> Tensor:
+    """The state before each step."""
+    return torch.cat([h0_BH[:, None], h_BTH], 1)[:, :-1]
+
+
+def new(like: Tensor) -> Tensor:
+    return torch.empty_like(like, memory_format=torch.contiguous_format)
+
+
 def run(serial: Any, parallel: Any, *tensors: Tensor) -> None:
-    """A kernel on the memory of tensors, on all cores where the first of them is large enough."""
-    arrays = (x.detach().numpy() for x in tensors)
+    """A kernel on the memory of tensors, on all cores where the first of them is large enough.
+
+    What it writes must be contiguous; what it reads is made so.
+    """
+    arrays = [x.detach().contiguous().numpy() for x in tensors]
     if tensors[0].numel() < ENOUGH or torch.get_num_threads() == 1:
         return serial(*arrays)
     as_many_threads()
