@@ -24,7 +24,7 @@ from engram.core.errors import EngramError
 from engram.layers.linear import as_many_threads
 
 Array = npt.NDArray[Any]
-TOGETHER = 128
+TOGETHER = 256
 """channels that a core takes through time at once"""
 ENOUGH = 1 << 17
 """numbers from which a second core is worth waking"""
