@@ -271,3 +271,24 @@ def test_what_cannot_be_is_refused():
         GRU(3, 0)
     with pytest.raises(EngramError, match="every"):
         unroll(MinGRU(2, 2), torch.zeros(1, 3, 2), None, -1)
+
+
+def test_a_minimal_gru_is_that_of_minGRU_pytorch():
+    """Whose proposals are made positive by a function of its own, which takes the place of ours."""
+    theirs = pytest.importorskip("minGRU_pytorch.minGRU")
+    torch.manual_seed(0)
+    peer, mine, x = theirs.minGRU(3, proj_out=False).double(), MinGRU(3, 3).double(), sequences(T=50).double()
+    with torch.no_grad():
+        mine.U.weight.copy_(peer.to_hidden_and_gate.weight.roll(3, 0))  # theirs has the proposal first
+    with watch(mine, replace={"proposal": theirs.g}):
+        y, _ = mine(x)
+    torch.testing.assert_close(y, peer(x), atol=1e-9, rtol=1e-9)
+    torch.testing.assert_close(torch.autograd.grad(y.sum(), x), torch.autograd.grad(peer(x).sum(), x))
+
+
+@pytest.mark.parametrize("name", ["gru", "min_gru", "min_lstm"])
+def test_an_exported_cell(name):
+    """Without kernels that only this machine has."""
+    cell, x = made(name), sequences(T=9).detach()
+    exported = torch.export.export(cell, (x,)).module()
+    torch.testing.assert_close(exported(x), cell(x), atol=1e-6, rtol=1e-5)
