@@ -10,7 +10,9 @@ B batch, T time, H channels
 Because of (2) steps can be taken in pairs, the pairs in pairs, and so on: about 2 log2 T rounds instead of T. That is
 for devices with thousands of cores. A CPU has few, and one pass over memory is the least there can be: its kernel takes
 the channels side by side through time, and (3) and (4) back. There are no logarithms, so b may have any sign and a gate
-a may be 0 or 1.
+a may be 0 or 1. Near 1, where a product of gates would be rounded to the same side again and again, pairs also carry
+
+    1 - a_2 a_1 = (1 - a_1) + a_1 (1 - a_2)                                      what is lost, with all its digits  (5)
 """
 
 from typing import Any
@@ -52,19 +54,29 @@ def scan_loop(a_BTH: Tensor, b_BTH: Tensor, h0_BH: Tensor | None = None) -> Tens
 
 def scan_parallel(a_BTH: Tensor, b_BTH: Tensor, h0_BH: Tensor | None = None) -> Tensor:
     """The same in about 2 log2 T rounds, on any device and as often differentiable as one likes; for |a| up to 1."""
+    h0_BH = begin(a_BTH, b_BTH, h0_BH)
+    b_BTH = torch.cat([a_BTH[:, :1] * h0_BH[:, None] + b_BTH[:, :1], b_BTH[:, 1:]], 1)
+    return in_pairs(a_BTH, 1 - a_BTH, b_BTH)
+
+
+def in_pairs(a_BTH: Tensor, lost_BTH: Tensor, b_BTH: Tensor) -> Tensor:
+    """(1) from zero: the states after every second step from a scan of pairs, and from these the others."""
     T = b_BTH.shape[1]
-    if h0_BH is not None and T:
-        b_BTH = torch.cat([a_BTH[:, :1] * h0_BH[:, None] + b_BTH[:, :1], b_BTH[:, 1:]], 1)
     if T < 2:
         return b_BTH
-    first, second, next_first = slice(0, T - 1, 2), slice(1, T, 2), slice(2, T, 2)
-    a_pair = a_BTH[:, second] * a_BTH[:, first]  # (2)
-    b_pair = a_BTH[:, second] * b_BTH[:, first] + b_BTH[:, second]
-    h_second = scan_parallel(a_pair, b_pair)
-    h_first = a_BTH[:, next_first] * h_second[:, : (T - 1) // 2] + b_BTH[:, next_first]  # (1)
-    h_first = torch.cat([b_BTH[:, :1], h_first], 1)
-    both = torch.stack([h_first[:, : T // 2], h_second], 2).flatten(1, 2)
-    return torch.cat([both, h_first[:, T // 2 :]], 1) if T % 2 else both
+    (a_1, a_2, a_3), (lost_1, lost_2, _), (b_1, b_2, b_3) = map(by_pairs, (a_BTH, lost_BTH, b_BTH))
+    lost = lost_1 + a_1 * lost_2  # (5)
+    a = torch.where(lost < 0.5, 1 - lost, a_2 * a_1)
+    h_2 = in_pairs(a, lost, a_2 * b_1 + b_2)  # (2)
+    h_3 = a_3 * h_2[:, : (T - 1) // 2] + b_3  # (1)
+    h_1 = torch.cat([b_BTH[:, :1], h_3], 1)
+    both = torch.stack([h_1[:, : T // 2], h_2], 2).flatten(1, 2)
+    return torch.cat([both, h_1[:, T // 2 :]], 1) if T % 2 else both
+
+
+def by_pairs(x_BTH: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The first of each pair of steps, the second, and what comes after the second."""
+    return x_BTH[:, : x_BTH.shape[1] - 1 : 2], x_BTH[:, 1::2], x_BTH[:, 2::2]
 
 
 def begin(a_BTH: Tensor, b_BTH: Tensor, h0_BH: Tensor | None) -> Tensor:
