@@ -10,7 +10,6 @@ The defaults are what learns quickest on a CPU: rotary positions, plain norms, n
 projections that begin at zero. `gpt2` gives the classic: learned positions, biases, GELU, gains, a tied head.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,13 +21,12 @@ from engram.core.registry import FromData
 from engram.core.tap import tap
 from engram.layers.attention import KeyValues
 from engram.layers.block import Block, BlockConfig, Function, norm
-from engram.layers.decoding import Beam, Choice
 from engram.layers.linear import Linear
 from engram.layers.position import Rotary, sinusoidal
 from engram.models import writing
 
 
-class GPT(nn.Module):
+class GPT(writing.Writer, nn.Module):
     """A causal Transformer."""
 
     @dataclass(frozen=True, kw_only=True)
@@ -121,24 +119,8 @@ class GPT(nn.Module):
         logits_BTV = self(x_BT)
         return F.cross_entropy(logits_BTV.flatten(0, 1), y_BT.flatten())  # (4)
 
-    def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        most: int = 100,
-        choice: Choice = Choice(),  # noqa: B008 (frozen)
-        **options: Any,
-    ) -> list[list[int]]:
-        """What follows each prompt, up to its end or `most` tokens; `options` are those of `writing.together`."""
-        end = options.get("end")
-        rows: list[list[int]] = [[] for _ in prompts]
-        for new in writing.together(self, prompts, most, choice, **options):
-            for row, token in zip(rows, new, strict=True):
-                row.append(token)
-        return [row[: row.index(end)] if end in row else row for row in rows]
-
-    def beams(self, prompt: Sequence[int], most: int = 100, count: int = 4, **options: Any) -> list[Beam]:
-        """The most probable continuations that beam search finds, best first."""
-        return writing.beams(self, prompt, most, count, **options)
+    def reader(self, *, cached: bool = True) -> writing.Reader:
+        return writing.Reader(self, cached=cached)
 
 
 def gpt2(**changes: Any) -> GPT.Config:

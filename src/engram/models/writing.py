@@ -1,13 +1,14 @@
-"""Text from a causal Transformer, token by token (the rules of choice are in layers/decoding).   B rows, T tokens
+"""Text from a model that says what comes next, token by token (the rules of choice are in layers/decoding).
 
-A `Reader` gives the logits after some rows of tokens and remembers what it has read, so that rows which grew cost
+B rows, T tokens. Every such model is a `Writer`, whose reader gives the logits after some rows. That of a Transformer,
+`Reader`, gives the logits after some rows of tokens and remembers what it has read, so that rows which grew cost
 only what is new, and rows which were taken back cost nothing. Rows of unequal length are padded on the left, where
 nobody sees it: each token keeps its own place, and all rows end together. One token after one row goes through all
 blocks in a kernel of their own (layers/round).
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -20,6 +21,45 @@ from engram.layers.round import pass_through, rounds
 
 if TYPE_CHECKING:
     from engram.models.gpt import GPT
+
+
+class Reads(Protocol):
+    """What gives the logits after rows of tokens."""
+
+    def __call__(self, rows: Sequence[Sequence[int]], last: int = 1) -> Tensor:
+        """Logits of the token after each of the last `last` tokens of each row, B × last × V."""
+
+    def reorder(self, row_B: Tensor) -> None:
+        """Let row i go on from row `row_B[i]`."""
+
+
+class Writer:
+    """A model that says what comes next, and can therefore write."""
+
+    config: Any
+
+    def reader(self, *, cached: bool = True) -> Reads:
+        """What reads for it; without a cache, everything anew each time."""
+        raise NotImplementedError
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        most: int = 100,
+        choice: Choice = Choice(),  # noqa: B008 (frozen)
+        **options: Any,
+    ) -> list[list[int]]:
+        """What follows each prompt, up to its end or `most` tokens; `options` are those of `together`."""
+        end = options.get("end")
+        rows: list[list[int]] = [[] for _ in prompts]
+        for new in together(self, prompts, most, choice, **options):
+            for row, token in zip(rows, new, strict=True):
+                row.append(token)
+        return [row[: row.index(end)] if end in row else row for row in rows]
+
+    def beams(self, prompt: Sequence[int], most: int = 100, count: int = 4, **options: Any) -> list[Beam]:
+        """The most probable continuations that beam search finds, best first."""
+        return beams(self, prompt, most, count, **options)
 
 
 class Reader:
@@ -80,7 +120,7 @@ class Reader:
 
 
 def stream(
-    model: "GPT",
+    model: Writer,
     tokens: Sequence[int],
     most: int,
     choice: Choice,
@@ -95,7 +135,7 @@ def stream(
 
 
 def together(
-    model: "GPT",
+    model: Writer,
     prompts: Sequence[Sequence[int]],
     most: int,
     choice: Choice,
@@ -106,7 +146,7 @@ def together(
 ) -> Iterator[list[int]]:
     """What follows each of several prompts, of any lengths: the next token of each, until all have ended."""
     check(model, prompts)
-    rows, read, ended = [list(prompt) for prompt in prompts], Reader(model, cached=cached), [False] * len(prompts)
+    rows, read, ended = [list(prompt) for prompt in prompts], model.reader(cached=cached), [False] * len(prompts)
     for _ in range(most):
         logits_BV = read(rows)[:, -1]
         seen_BT = occurred(rows) if choice.repetition != 1 else None
@@ -125,7 +165,7 @@ def occurred(rows: Sequence[Sequence[int]]) -> Tensor:
     return torch.tensor([[*row, *[row[-1]] * (width - len(row))] for row in rows])
 
 
-def check(model: "GPT", prompts: Sequence[Sequence[int]]) -> None:
+def check(model: Writer, prompts: Sequence[Sequence[int]]) -> None:
     vocabulary = model.config.vocabulary
     for prompt in prompts:
         if not prompt:
@@ -135,11 +175,11 @@ def check(model: "GPT", prompts: Sequence[Sequence[int]]) -> None:
 
 
 def beams(
-    model: "GPT", tokens: Sequence[int], most: int, count: int, *, end: int | None = None, length_penalty: float = 1.0
+    model: Writer, tokens: Sequence[int], most: int, count: int, *, end: int | None = None, length_penalty: float = 1.0
 ) -> list[Beam]:
     """The `count` most probable continuations that beam search finds, best first."""
     check(model, [tokens])
-    read, rows = Reader(model), [list(tokens)]
+    read, rows = model.reader(), [list(tokens)]
 
     def step(token_BT: Tensor, row_B: Tensor | None) -> Tensor:
         if row_B is not None:
