@@ -17,6 +17,9 @@
     minGRU   g = sigmoid(u_g),   n = u_n,   h <- g n + (1 - g) h                    Feng et al. 2024                (11)
     minLSTM  f, i = sigmoid(u_f), sigmoid(u_i),   h <- (f h + i n) / (f + i)                                        (12)
 
+A gate of 1/n forgets in n steps. Which n will be needed nobody knows, so they may begin spread evenly (Tallec and
+Ollivier 2018):     log(n - 1), n uniform from 2 to the longest, added to what keeps, taken from what lets in       (13)
+
 The note's g is 1 - z in (10). Every cell is `state -> step -> state`: `initial` makes a state, `step` takes it through
 one time step, and a call through a whole sequence, in the quickest way there is: torch's fused kernels for (1) to (4),
 (9) and (10), one scan for the minimal units, whose gates do not depend on h. Who watches a gate gets the steps.
@@ -44,6 +47,8 @@ class Cell(nn.Module, ABC):
     """vectors of size H that a step needs of the input"""
     seen: ClassVar[tuple[str, ...]]
     """what a step shows to those who watch"""
+    holds: ClassVar[tuple[int, ...]] = ()
+    """for each part of the input whether a high value keeps the past (1), replaces it (-1), or neither (0)"""
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
@@ -56,6 +61,13 @@ class Cell(nn.Module, ABC):
         """Variance that inputs keep; no unit prefers anything."""
         nn.init.normal_(self.U.weight, std=self.inputs**-0.5)
         nn.init.zeros_(self.U.bias)
+
+    def hold(self, longest: int) -> None:
+        """Let the gates begin with memories of all lengths up to `longest` steps."""
+        n_H = torch.empty_like(self.U.bias[: self.hidden]).uniform_(2, max(longest, 3))
+        for sign, bias_H in zip(self.holds, self.U.bias.detach().chunk(self.parts), strict=False):
+            if sign:
+                bias_H.copy_(sign * torch.log(n_H - 1))  # (13)
 
     def initial(self, batch: int) -> State:
         """Nothing has been read yet."""
@@ -134,6 +146,7 @@ class LSTM(Looped):
     """Long short-term memory: a second state c, to which things are only added, and of which they are forgotten."""
 
     parts, seen = 4, ("input", "forget", "proposal", "output", "cell", "state")
+    holds = (-1, 1, 0, 0)
 
     def initialise(self) -> None:
         """Nothing is forgotten at first (Gers et al. 2000, Jozefowicz et al. 2015)."""
@@ -161,6 +174,7 @@ class Gated(Looped):
     """The note's unit with one gate."""
 
     parts, seen = 2, ("gate", "proposal", "state")
+    holds = (-1, 0)
 
     def recur(self, u_BP: Tensor, state: State) -> State:
         (h_BH,) = state
@@ -173,6 +187,7 @@ class GRU(Looped):
     """The gated recurrent unit as torch has it: the reset comes after the product."""
 
     parts, seen = 3, ("reset", "update", "proposal", "state")
+    holds = (0, 1, 0)
     past_bias = True
 
     def recur(self, u_BP: Tensor, state: State) -> State:
@@ -191,6 +206,7 @@ class OriginalGRU(Looped):
     """The gated recurrent unit of the paper and the note: the reset comes before the product."""
 
     parts, seen = 3, ("reset", "update", "proposal", "state")
+    holds = (0, 1, 0)
 
     def recur(self, u_BP: Tensor, state: State) -> State:
         (h_BH,) = state
@@ -221,6 +237,7 @@ class MinGRU(Minimal):
     """The GRU without what keeps it from being parallel."""
 
     parts, seen = 2, ("gate", "proposal", "state")
+    holds = (-1, 0)
 
     def recur(self, u_BP: Tensor, state: State) -> State:
         (h_BH,), (u_g, u_n) = state, u_BP.chunk(2, -1)
@@ -235,6 +252,7 @@ class MinLSTM(Minimal):
     """The LSTM likewise; its two gates, brought to a sum of 1, are one gate with log(i / f) in its sigmoid."""
 
     parts, seen = 3, ("forget", "input", "proposal", "state")
+    holds = (1, 0, 0)
 
     def recur(self, u_BP: Tensor, state: State) -> State:
         (h_BH,), (u_f, u_i, u_n) = state, u_BP.chunk(3, -1)

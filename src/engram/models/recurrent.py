@@ -1,4 +1,6 @@
-"""A network around recurrent cells (note 003 §17, §18), for symbols and for numbers.   B batch, T time, E width, V outputs
+"""A network around recurrent cells (note 003 §17, §18), for symbols and for numbers.
+
+B batch, T time, E width, V outputs
 
     h_0 = E[x]  or  x W_in + b_in                         symbols are embedded, numbers projected                 (1)
     h_l <- h_{l-1} + cell_l(norm(h_{l-1}))                what is remembered, added to the stream                 (2)
@@ -44,6 +46,9 @@ class Recurrent(Writer, nn.Module):
         """part of what enters the stream that is silenced at random while learning"""
         truncate: int = 0
         """steps after which the way back in time is cut; 0 goes back to the beginning"""
+        memory: int = 0
+        """longest memory, in steps, that gates begin with; 0 is as long as the sequence where the answer comes at its \
+end, and leaves them half open elsewhere"""
         vocabulary: FromData[int] = 65
         """different symbols that come in; 0 where numbers do"""
         inputs: FromData[int] = 1
@@ -57,7 +62,7 @@ class Recurrent(Writer, nn.Module):
             for name in ("width", "layers"):
                 if getattr(self, name) < 1:
                     raise EngramError(f"{name} must be at least 1, not {getattr(self, name)}.")
-            for name in ("inside", "truncate"):
+            for name in ("inside", "truncate", "memory"):
                 if getattr(self, name) < 0:
                     raise EngramError(f"{name} must not be negative, and is {getattr(self, name)}.")
             if not 0 <= self.dropout < 1:
@@ -115,6 +120,8 @@ class Layer(nn.Module):
         shape = BlockConfig(width=config.width, heads=1, inside=inside, function="relu2", bias=False, norm="plain")
         self.truncate, self.dropout = config.truncate, config.dropout
         self.cell = CELLS[config.cell](config.width, config.width)
+        if config.memory:
+            self.cell.hold(config.memory)
         self.ff = FeedForward(shape)
         self.norm = nn.LayerNorm(config.width, EPS, elementwise_affine=False)
 

@@ -5,7 +5,7 @@ polynomial rather than the C library's, and neurons are computed in groups of L 
 idle ones. So the compiler puts several neurons into one instruction, and a neuron still gets the same bits whatever
 its neighbours, the number of threads and the chunks in which time is advanced.
 
-T time steps, N neurons, L lanes, R rows of the state: 1 or 4. Numbers in brackets are the equations of `hodgkin_huxley`.
+T time steps, N neurons, L lanes, R rows of the state: 1 or 4. Numbers in brackets are equations of `hodgkin_huxley`.
 """
 
 import math
@@ -118,7 +118,7 @@ def _advance_lanes(
 
 @inlined
 def _copy(source: Array, source_first: np.uint64, target: Array, target_first: np.uint64, count: np.uint64) -> None:
-    """The rows of target = those of source, for `count` columns; assigning slices would take numba 8 s more to compile."""
+    """The rows of target = those of source, for `count` columns; with slices numba would compile for 8 s more."""
     for row in range(len(target)):
         for i in range(count):
             target[row, target_first + i] = source[row, source_first + i]

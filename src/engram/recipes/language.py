@@ -74,6 +74,12 @@ def spoken(tokeniser: Tokeniser | None, source: str | Path) -> Tokeniser:
     return tokeniser
 
 
+def trained(kind: Kind, text: corpus.Text, size: int, specials: tuple[str, ...] = (), template: str = "") -> Tokeniser:
+    """A tokeniser that has read the whole text."""
+    pieces = (piece for split in text.splits.values() for piece in split())
+    return Tokeniser.train(kind, pieces, size=size, specials=specials, template=template)
+
+
 def architecture(folder: Path) -> dict[str, Any]:
     config = dict(read_json(folder / "config.json"))
     config.pop("architecture", None)
@@ -118,9 +124,7 @@ class Language(Pretrained):
         """The checkpoint's tokeniser, or one trained on the text."""
         if self.from_:
             return spoken(checkpoint(self.from_, self.Model)[1], self.from_)
-        pieces = (piece for split in text.splits.values() for piece in split())
-        specials = self.specials.get(self.tokeniser, ())
-        return Tokeniser.train(self.tokeniser, pieces, size=self.tokens, specials=specials, template=self.template)
+        return trained(self.tokeniser, text, self.tokens, self.specials.get(self.tokeniser, ()), self.template)
 
     def reload(self, folder: Path) -> Corpus:
         found = corpus.tokenised(corpus.read(self.data, self.by), Tokeniser.load(folder / TOKENISER))
