@@ -310,16 +310,25 @@ def export(run: str, to: Literal["hf", "onnx"] = "hf", out: Path | None = None) 
     print(write_export(run, to, out))
 
 
-def report(run: Path) -> None:
-    """Write the report of a run anew, also of one that is not finished.
+def report(runs: tuple[Path, ...], out: Path | None = None) -> None:
+    """Write the report of a run anew, also of one that is not finished; of several, a page that compares them.
 
     Args:
-        run: run folder
+        runs: run folder, or several
+        out: where the comparison goes; beside the first run, comparison.html, if not given
     """
+    from engram.figures.comparison import write_comparison
     from engram.figures.report import write_report
     from engram.training.run import Run
 
-    print(write_report(Run.open(run)))
+    if not runs:
+        raise EngramError("engram report needs a run folder, or several to compare.")
+    if len(runs) > 1:
+        print(write_comparison(runs, out or runs[0].resolve().parent / "comparison.html"))
+    elif out is not None:
+        raise EngramError("The report of one run goes into its folder: --out is for a comparison of several.")
+    else:
+        print(write_report(Run.open(runs[0])))
 
 
 def data(words: list[str]) -> int:

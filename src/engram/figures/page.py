@@ -55,5 +55,18 @@ def table(title: str, rows: Mapping[str, Any], set_by_hand: Iterable[str] = ()) 
     return f"<section><h2>{html.escape(title)}</h2><table>{cells}</table></section>"
 
 
+def matrix(title: str, columns: Mapping[str, Mapping[str, Any]]) -> str:
+    """A table with a column for each of several things, and a row for each of their values."""
+    names = list(dict.fromkeys(name for values in columns.values() for name in values))
+    head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
+    body = "".join(
+        f"<tr><td>{html.escape(name)}</td>"
+        + "".join(f"<td>{html.escape(str(values.get(name, '–')))}</td>" for values in columns.values())
+        + "</tr>"
+        for name in names
+    )
+    return f"<section><h2>{html.escape(title)}</h2><table><tr><th></th>{head}</tr>{body}</table></section>"
+
+
 def side_by_side(*tables: str) -> str:
     return f'<div class="tables">{"".join(tables)}</div>'
