@@ -275,7 +275,7 @@ def with_subject(verb: Callable[..., None], words: list[str], name: str, flags: 
         print(
             f"engram {name} RUN [flags]   RUN is a run folder or a Hugging Face checkpoint; its own flags are shown by"
         )
-        print(f"engram {name} RUN --help    once it is named\n\n{verb.__doc__}")
+        print(f"engram {name} RUN --help    once it is named\n\n{(verb.__doc__ or '').partition('Args:')[0].strip()}")
         if words and words[0] not in ("-h", "--help"):
             raise EngramError(f"engram {name} begins with a run folder or a checkpoint, not with {words[0]}.")
         return 0

@@ -232,3 +232,55 @@ def test_what_cannot_be_is_refused():
         net.hodgkin_huxley(HodgkinHuxley())
     with pytest.raises(EngramError, match="step_ms"):
         Network(step_ms=0.0)
+
+
+def test_scipys_sparse_matrices_are_taken():
+    from scipy import sparse
+
+    W = sparse.random(20, 30, 0.2, format="csr", random_state=0)
+    net = Network()
+    source, target = net.lif(20), net.lif(30)
+    net.connect(source, target, weight=W)
+    assert np.array_equal(net.weights(source, target).numpy(), W.toarray())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "word"),
+    [
+        ({"weight": math.nan}, "weight"),
+        ({"weight": torch.ones(5, 5), "probability": 0.1}, "probability"),
+        ({"weight": 1.0, "delay_ms": math.nan}, "delay_ms"),
+        ({"weight": 1.0, "delay_ms": -1.0}, "delay_ms"),
+        ({"weight": 1.0, "probability": 1.5}, "probability"),
+    ],
+)
+def test_connections_that_make_no_sense_are_refused(wrong, word):
+    net = Network()
+    group = net.lif(5)
+    with pytest.raises(EngramError, match=word):
+        net.connect(group, group, **wrong)
+
+
+def test_more_synapses_than_there_is_memory_for_are_refused():
+    net = Network()
+    group = net.lif(1_000_000)
+    with pytest.raises(EngramError, match="synapses"):
+        net.connect(group, group, weight=1.0, probability=0.5)
+
+
+def test_a_state_from_before_a_connection_is_refused():
+    net = Network(step_ms=0.1)
+    group = net.lif(5, input=1.5)
+    before = net.rest()
+    net.connect(group, group, weight=1.0, delay_ms=2.0)
+    with pytest.raises(EngramError, match="rest"):
+        net.step(before, 10)
+
+
+def test_refractory_times_and_steps_are_not_negative():
+    net = Network()
+    with pytest.raises(EngramError, match="tau_ref_ms"):
+        net.lif(3, tau_ref_ms=-1.0)
+    net.lif(3)
+    with pytest.raises(EngramError, match="steps"):
+        net.step(net.rest(), -5)

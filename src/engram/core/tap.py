@@ -22,6 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from engram.core.errors import EngramError
+
 Replacement = Tensor | Callable[[Tensor], Tensor]
 
 _watches: list["Watch"] = []
@@ -50,6 +52,8 @@ class Watch(Mapping[str, Tensor]):
     def __init__(self, model: nn.Module, patterns: tuple[str, ...], replace: Mapping[str, Replacement]) -> None:
         self.model, self.patterns, self.replace = model, patterns, dict(replace)
         self.records: dict[str, list[Tensor]] = {}
+        self.replaced: set[str] = set()
+        """patterns that something was replaced by"""
         self._running: list[str] = []  # names of the modules that are running, the innermost last
         self._undo = ExitStack()
 
@@ -67,6 +71,7 @@ class Watch(Mapping[str, Tensor]):
         for pattern, replacement in self.replace.items():
             if fnmatchcase(name, pattern):
                 value = replacement(value) if callable(replacement) else replacement.expand_as(value)
+                self.replaced.add(pattern)
         if any(fnmatchcase(name, pattern) for pattern in self.patterns):
             self.records.setdefault(name, []).append(value.detach())
         return value
@@ -89,6 +94,8 @@ class Watch(Mapping[str, Tensor]):
 
     def __exit__(self, *exception: Any) -> None:
         self._undo.close()
+        if exception[0] is None and (idle := [pattern for pattern in self.replace if pattern not in self.replaced]):
+            raise EngramError(f"Nothing was replaced: no value by the name of {', '.join(idle)} passed by.")
 
     def all(self, name: str) -> list[Tensor]:
         """Every value seen under `name`, in order: a recurrent cell is passed many times."""

@@ -39,9 +39,9 @@ class BERT(nn.Module):
         """tokens of a text at most (T)"""
         types: int = 2
         """kinds of sentences that are told apart; 0 for none (DistilBERT)"""
-        pooled: bool = False
+        pooled: FromData[bool] = False
         """whether there is a pooled vector (4)"""
-        masked: bool = True
+        masked: FromData[bool] = True
         """whether there is a head for masked words (3)"""
         pre: bool = False
         eps: float = 1e-12

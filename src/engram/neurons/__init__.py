@@ -1,1 +1,1 @@
-"""Neurons that spike, and the currents injected into them: Hodgkin–Huxley's model and its stimuli."""
+"""Neurons that spike: Hodgkin–Huxley, integrate-and-fire, synapses, networks, populations and what they compute."""

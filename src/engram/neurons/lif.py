@@ -36,6 +36,9 @@ LANES = 32
 PARALLEL = 1 << 17
 """neurons × steps for which it is worth to start threads"""
 
+MOST_SPIKES = 10**9
+"""for which room is made at once"""
+
 
 class Spikes(NamedTuple):
     """When, and which neuron's: neuron after neuron, each one's in order of time."""
@@ -206,6 +209,8 @@ class LIF(nn.Module):
         if not np.isfinite(most_N).all():
             raise EngramError("The input must be finite.")
         rate_N = rate_hz(most_N, *self._constants())
+        if not duration_ms / 1000 * rate_N.sum() < MOST_SPIKES:
+            raise EngramError(f"Under such an input there would be more than {MOST_SPIKES:,} spikes: lower it.")
         first_N = np.concatenate([[0], np.cumsum(np.floor(duration_ms / 1000 * rate_N).astype(np.int64) + 2)])
         return first_N, np.empty(first_N[-1])
 

@@ -36,6 +36,7 @@ from engram.neurons.lif import Spikes, by_neuron
 from engram.neurons.network_kernel import SYNAPSE, WIDE, Circuit, Watched, advance, aligned
 
 Array = NDArray[np.float64]
+MOST_SYNAPSES = 10**9
 LIF_ROWS = ("tau_m_ms", "tau_ref_ms", "tau_s_ms", "input")
 
 
@@ -143,6 +144,8 @@ class Network(nn.Module):
                 raise EngramError(f"{name} must be one number or {count}, not of shape {row.shape}.")
             if not np.isfinite(row).all() or (name in positive and (row <= 0).any()):
                 raise EngramError(f"{name} must be finite{' and greater than 0' if name in positive else ''}.")
+            if name == "tau_ref_ms" and (row < 0).any():
+                raise EngramError("tau_ref_ms must not be negative.")
             rows[name] = np.broadcast_to(row, count).copy()
         group = Group(self.neurons, count)
         self.groups.append(group)
@@ -163,16 +166,20 @@ class Network(nn.Module):
     ) -> None:
         """Connect two groups.
 
-        `weight` is a matrix source × target (dense, or sparse of torch's: zeros are no synapses), or one number for
-        all pairs, of which each exists with `probability`. Without `to_itself` no neuron is connected to itself.
+        `weight` is a matrix source × target (dense, or sparse of torch's or SciPy's: zeros are no synapses), or one
+        number for all pairs, of which each exists with `probability`. Without `to_itself` no neuron is connected to
+        itself.
         """
-        delay = round(delay_ms / self.step_ms)
-        if delay < 0 or not math.isfinite(delay_ms):
+        if not 0 <= delay_ms < math.inf:
             raise EngramError(f"delay_ms must be at least 0, not {delay_ms}.")
-        own = source == target and not to_itself
-        if isinstance(weight, Tensor) or np.ndim(weight):
+        delay, own = round(delay_ms / self.step_ms), source == target and not to_itself
+        if isinstance(weight, Tensor) or np.ndim(weight) or hasattr(weight, "tocoo"):
+            if probability is not None:
+                raise EngramError("A matrix of weights says itself which synapses there are: leave probability out.")
             row, column, value = from_matrix(weight, source.count, target.count)
         else:
+            if not math.isfinite(weight):
+                raise EngramError(f"weight must be finite, not {weight}.")
             row, column = drawn_pairs(source.count, target.count, probability, generator)
             value = np.full(len(row), float(weight))
         kept = row != column if own else np.ones(len(row), bool)
@@ -186,6 +193,8 @@ class Network(nn.Module):
         """Let each neuron of a group hear spikes of its own that come at random."""
         if not 0 <= rate_hz < math.inf:
             raise EngramError(f"rate_hz must be at least 0, not {rate_hz}.")
+        if not math.isfinite(weight):
+            raise EngramError(f"weight must be finite, not {weight}.")
         self._poisson.append((target, rate_hz, weight))
         self._built = None
 
@@ -221,7 +230,12 @@ class Network(nn.Module):
 
         Times begin with 0 at the first of these steps.
         """
-        N = self.neurons
+        N, longest = self.neurons, max(self._projections, default=0)
+        if steps < 0:
+            raise EngramError(f"steps must not be negative, and is {steps}.")
+        if len(state.v_N) != N or len(state.recent_count) != longest:
+            raise EngramError("The state is of another network, or of this one before it grew: begin with rest().")
+        input_TN = None if input_TN is None else torch.as_tensor(input_TN)
         if input_TN is not None and tuple(input_TN.shape) != (steps, N):
             raise EngramError(f"The input must be of shape {steps}×{N}, not {tuple(input_TN.shape)}.")
         watched = np.asarray(list(record), np.int64)
@@ -234,7 +248,6 @@ class Network(nn.Module):
             state.recent, state.recent_count, state.random.copy(),
         )  # fmt: skip
         fired, count_T = advance(new, self._build(), extra_TN, steps, seen)
-        longest = len(state.recent_count)
         everyone = np.concatenate([state.recent, fired])
         new.recent_count = np.concatenate([state.recent_count, count_T])[steps:] if longest else state.recent_count
         new.recent = everyone[len(everyone) - new.recent_count.sum() :]
@@ -321,6 +334,10 @@ def hh_parameters(models: list[HodgkinHuxley]) -> Array:
 
 def from_matrix(weight: Any, rows: int, columns: int) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
     """The synapses of a matrix."""
+    if hasattr(weight, "tocoo"):  # SciPy's
+        entries = weight.tocoo()
+        place = torch.from_numpy(np.stack([entries.row, entries.col]).astype(np.int64))
+        weight = torch.sparse_coo_tensor(place, torch.from_numpy(entries.data), entries.shape, check_invariants=True)
     matrix = weight if isinstance(weight, Tensor) else torch.as_tensor(np.asarray(weight))
     if tuple(matrix.shape) != (rows, columns):
         raise EngramError(f"The weights must be of shape {rows}×{columns}, not {tuple(matrix.shape)}.")
@@ -337,6 +354,11 @@ def drawn_pairs(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Pairs, each with the same probability: the distance from one to the next is geometric, so only they are drawn."""
     pairs = rows * columns
+    if pairs * (1 if probability is None else probability) > MOST_SYNAPSES:
+        raise EngramError(
+            f"{rows:,} × {columns:,} pairs with a probability of {probability or 1} are more than {MOST_SYNAPSES:,} "
+            "synapses, for which there is hardly memory: take fewer neurons or a lower probability."
+        )
     if probability is None or probability == 1:
         chosen = np.arange(pairs)
     elif not 0 <= probability <= 1:

@@ -233,8 +233,9 @@ class Oscillator(System):
         """The exact solution while the input is held during a step."""
         x, shown, angle = 0j, [], self.turn * self.config.step_ms / 1000
         grown = complex(math.cos(angle), math.sin(angle))
+        pushed = (grown - 1) / (1j * self.turn) if angle else self.config.step_ms / 1000
         for u in u_TD.double().tolist():
-            x = grown * x + complex(*u) * (grown - 1) / (1j * self.turn)
+            x = grown * x + complex(*u) * pushed
             shown.append([x.real, x.imag])
         return torch.tensor(shown, dtype=torch.float64)
 

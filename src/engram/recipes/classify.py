@@ -104,7 +104,8 @@ class Classifier(Recipe):
     def gradient_flow(self, model: nn.Module, split: Split) -> dict[str, float]:
         """Norm of the gradient in each layer's weights, relative to the weights, on one batch."""
         batch = {"image": split["image"][: self.batch].float() / 255, "label": split["label"][: self.batch]}
-        layers = {name: weight for name, weight in model.named_parameters() if weight.ndim > 1}
+        learning = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+        layers = {name: weight for name, weight in learning.items() if weight.ndim > 1}
         with torch.enable_grad():
             loss = self.loss(model, batch)[0]
             gradients = torch.autograd.grad(loss, list(layers.values()), allow_unused=True, materialize_grads=True)

@@ -125,6 +125,8 @@ class GPTRecipe(Language):
         model = speaker(quantised(model)) if ask.int8 else model
         if not ask.draft:
             return continued(model, data, request)
+        if ask.beams:
+            raise EngramError("A draft guesses what is drawn token by token: leave out --beams or --draft.")
         draft = speaker(checkpoint(ask.draft, GPT)[0])
 
         def guessed(prompt: list[int]) -> Iterator[int]:

@@ -37,7 +37,7 @@ class Translating(Choice):
     text: tuple[str, ...] = ()
     """texts of your own; without any, some of the test"""
     beams: int = 4
-    """beams of the search; 0 chooses token by token, by the settings below"""
+    """beams of the search; 0 chooses token by token, by temperature, top-k and the like"""
     temperature: float = 0.0
 
     def __post_init__(self) -> None:
