@@ -93,17 +93,17 @@ class Trie:
         self.phrase = np.array(phrase, np.int64)
 
 
-def joined(corpus: Corpus) -> Corpus:
+def joined(corpus: Corpus, identity: str) -> Corpus:
     """The corpus with its phrases joined, if its tokeniser has any: out of the cache, or joined now."""
     trie = Trie(names_of(corpus.tokeniser))
     if not len(trie.steps):
         return corpus
-    splits = {}
-    for part, tokens in corpus.splits.items():
-        identity = hashlib.sha256(tokens.ids.numpy().tobytes() + corpus.tokeniser.to_bytes()).hexdigest()[:24]
-        place = cache.folder() / "tokens" / f"{identity}-joined"
-        with cache.locked(f"tokens-{place.name}"):
-            splits[part] = _join(tokens, trie, place)
+    name = hashlib.sha256(f"{identity} ".encode() + corpus.tokeniser.to_bytes()).hexdigest()[:24]
+    with cache.locked(f"phrases-{name}"):
+        splits = {
+            part: _join(tokens, trie, cache.folder() / "tokens" / f"{name}-{part}")
+            for part, tokens in corpus.splits.items()
+        }
     return replace(corpus, splits=splits)
 
 
@@ -131,9 +131,7 @@ def _join(tokens: Tokens, trie: Trie, place: Path) -> Tokens:
 
 
 @njit(cache=True, nogil=True)
-def _replace(
-    ids: Any, ends: Any, steps: Ints, nodes: Ints, phrase: Ints, size: int, out: Any, out_ends: Any
-) -> int:
+def _replace(ids: Any, ends: Any, steps: Ints, nodes: Ints, phrase: Ints, size: int, out: Any, out_ends: Any) -> int:
     """Follow the words from each place of a sentence through the trie, and write the longest phrase that was met."""
     start = written = 0
     for s in range(len(ends)):

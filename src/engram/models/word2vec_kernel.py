@@ -318,9 +318,7 @@ def _give_back(u: Any, target: Any, words: Any, first: Any, K: Any, dO: Any, E: 
 
 
 @inlined
-def _scores(
-    v: Any, context: Any, j: Any, O: Any, left: Any, right: Any, first: Any, last: Any, G: Any, E: Any
-) -> None:
+def _scores(v: Any, context: Any, j: Any, O: Any, left: Any, right: Any, first: Any, last: Any, G: Any, E: Any) -> None:
     """Products of four inputs with the outputs left … right - 1 and first … last - 1, three at a time."""
     c0, c1, c2, c3 = context[j], context[j + U(1)], context[j + U(2)], context[j + U(3)]
     for step in range(U(0), right - left + last - first, U(3)):

@@ -1,7 +1,7 @@
 """Files of word vectors: word2vec's text and binary formats, as gensim and the original program have them; safetensors.
 
-    text      «V E» in a line, then in each line a word and E numbers, between spaces
-    binary    «V E» in a line, then for each word its name, a space and E float32, low byte first
+text      «V E» in a line, then in each line a word and E numbers, between spaces
+binary    «V E» in a line, then for each word its name, a space and E float32, low byte first
 """
 
 import gzip
@@ -59,10 +59,12 @@ def _write_rows(file: IO[bytes], words: Sequence[str], array: NDArray[np.float32
 
 
 def read(path: Path) -> tuple[list[str], Tensor]:
-    """Words and vectors; which format it is, the file itself tells."""
-    if path.is_dir() or not path.exists():
-        raise EngramError(f"There is no file {path} to read word vectors from.")
+    """Words and vectors of a file, which itself tells what format it has, or of the folder of a run of word2vec."""
+    if not path.exists():
+        raise EngramError(f"There is no file or folder {path} to read word vectors from.")
     try:
+        if path.is_dir():
+            return _read_run(path)
         if path.suffix == ".safetensors":
             return _read_tensors(path)
         with path.open("rb") as plain:
@@ -79,6 +81,19 @@ def read(path: Path) -> tuple[list[str], Tensor]:
 def _read_tensors(path: Path) -> tuple[list[str], Tensor]:
     with safetensors.safe_open(path, framework="pt") as file:
         return json.loads(file.metadata()["words"]), file.get_tensor("vectors")
+
+
+def _read_run(folder: Path) -> tuple[list[str], Tensor]:
+    place = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    with safetensors.safe_open(folder / "model.safetensors", framework="pt") as file:
+        v, count = file.get_tensor("v"), file.get_tensor("count")
+    return by_count(sorted(place, key=lambda word: int(place[word])), v, count)
+
+
+def by_count(words: Sequence[str], vectors: Tensor, count: Tensor) -> tuple[list[str], Tensor]:
+    """The words that occur, the most frequent first, as these files have them."""
+    order = count.argsort(descending=True, stable=True)[: int((count > 0).sum())]
+    return [words[i] for i in order.tolist()], vectors[order]
 
 
 def _read_rows(file: IO[bytes], count: int, width: int) -> tuple[list[str], Tensor]:

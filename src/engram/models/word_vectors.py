@@ -11,13 +11,16 @@ vectors.analogy("man", "king", "woman")         # [("queen", 0.77), …]
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from engram.core.errors import EngramError
 from engram.models import word_files
+from engram.models.word2vec import Word2Vec
 
 TOGETHER = 1024
 """questions that are answered at once"""
@@ -26,18 +29,23 @@ TOGETHER = 1024
 class WordVectors:
     """Words with their vectors, the most frequent first."""
 
-    def __init__(self, words: Sequence[str], vectors: Tensor, count: Tensor | None = None) -> None:
+    def __init__(self, words: Sequence[str], vectors: Tensor) -> None:
         if len(words) != len(vectors):
             raise EngramError(f"There are {len(words)} words and {len(vectors)} vectors: each word needs one.")
-        self.words, self.vectors, self.count = list(words), vectors, count
+        self.words, self.vectors = list(words), vectors
         self.place = {word: i for i, word in enumerate(self.words)}
         self.unit_VE = vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1e-12)
 
     @classmethod
     def load(cls, path: str | Path) -> "WordVectors":
-        """From a file in word2vec's text or binary format, gzipped or not, or from safetensors."""
+        """From a file in word2vec's text or binary format, gzipped or not, from safetensors, or from a run folder."""
         words, vectors = word_files.read(Path(path))
         return cls(words, vectors)
+
+    @classmethod
+    def of(cls, model: Word2Vec, names: Sequence[str]) -> "WordVectors":
+        """The words of a model that occur in its text; `names` are all, by their numbers."""
+        return cls(*word_files.by_count(names, model.v.detach(), model.count))
 
     def save(self, path: str | Path, binary: bool | None = None) -> Path:
         """To word2vec's text format, to its binary format (a name that ends in .bin), or to .safetensors."""
@@ -113,7 +121,10 @@ class WordVectors:
                 for row in rows
                 if None not in (places := [place.get(word.lower()) for word in row]) and len(row) == 4
             ]
-            found[kind] = (self._right(torch.tensor(known).view(-1, 4), min(most, len(self))), len(known))
+            found[kind] = (
+                self._right(torch.tensor(known, dtype=torch.int64).view(-1, 4), min(most, len(self))),
+                len(known),
+            )
         return found
 
     def _right(self, question_N4: Tensor, most: int) -> int:
@@ -122,7 +133,7 @@ class WordVectors:
             a_B, b_B, c_B, d_B = row_B4.unbind(1)
             near_BV = (unit_VE[b_B] - unit_VE[a_B] + unit_VE[c_B]) @ unit_VE.T
             near_BV.scatter_(1, row_B4[:, :3], -torch.inf)
-            right += int((near_BV.argmax(1) == d_B).sum()) if len(row_B4) else 0
+            right += int((near_BV.argmax(1) == d_B).sum())
         return right
 
     def likeness(self, pairs: Iterable[tuple[str, str, float]]) -> tuple[float, int]:
@@ -140,7 +151,7 @@ class WordVectors:
         return spearman(cosine_N.numpy(), np.array(score)), len(known)
 
 
-def spearman(x: "np.ndarray[tuple[int], np.dtype[np.floating]]", y: "np.ndarray[tuple[int], np.dtype[np.floating]]") -> float:
+def spearman(x: NDArray[Any], y: NDArray[Any]) -> float:
     """The correlation of ranks; equal values share the mean of their ranks. 0 where one of them never varies."""
     ranks = []
     for values in (x, y):
