@@ -122,7 +122,7 @@ class Chances:
     """a word is kept where the bits are below this"""
     chance: NDArray[np.uint32]
     alias: NDArray[np.int32]
-    """negatives by the alias method: word w stands for itself where the bits are below its chance, else for its alias"""
+    """negatives: a word drawn evenly stands for itself where the bits are below its chance, else for its alias"""
 
     @classmethod
     def of(cls, count: NDArray[np.int64], sample: float) -> "Chances":

@@ -5,7 +5,7 @@ several products; places that are left over get a gradient of zero. Random numbe
 that the learner draws, so one worker gives the same bits every time. Several workers write into the same tables without
 waiting for each other (Niu et al. 2011, «Hogwild!»).
 
-V words, E width, K outputs. Numbers in brackets are the equations of `word2vec`.
+V words, E width, K outputs, whose rows are gathered in Y. Numbers in brackets are the equations of `word2vec`.
 """
 
 import functools
@@ -80,7 +80,7 @@ def _skip_gram(
     rows = _sixes(longest) + _sixes(negative + U(1)) + SIX
     kept, reach = np.zeros(rows, np.uint64), np.zeros(rows, np.uint64)
     context, target = np.zeros(rows, np.uint64), np.zeros(rows, np.uint64)
-    O, dO = np.zeros(rows * E, np.float32), np.zeros(rows * E, np.float32)
+    Y, dY = np.zeros(rows * E, np.float32), np.zeros(rows * E, np.float32)
     G, state = np.zeros(FOUR * rows, np.float32), np.array([seed])
     start, seen, loss, measured = U(0), U(0), 0.0, U(0)
     for s in range(U(len(ends))):
@@ -101,13 +101,13 @@ def _skip_gram(
                 measure = seen % MEASURED < words
                 seen += words
                 _noise(target, first, K, chance, alias, state)
-                _fetch(u, target, words, first, K, O, dO, E)
+                _fetch(u, target, words, first, K, Y, dY, E)
                 for j in range(U(0), m, FOUR):
                     count = min(FOUR, m - j)
                     left = j - window if shared and j > window else U(0)
                     right = left + _sixes(min(n, j + FOUR + window) - left if shared else K)
                     last = first + _sixes(negative) if shared else first
-                    _scores(v, context, j, O, left, right, first, last, G, E)
+                    _scores(v, context, j, Y, left, right, first, last, G, E)
                     if shared:
                         more, pairs = _errors_in_sentence(
                             G, j, count, n, reach, left, right, first, K, last, weight, rate, measure
@@ -115,8 +115,8 @@ def _skip_gram(
                     else:
                         more, pairs = _errors_in_window(G, count, target, K, right, rate, measure)
                     loss, measured = loss + more, measured + pairs
-                    _learn(v, context, j, count, O, dO, left, right, first, last, G, E)
-                _give_back(u, target, words, first, K, dO, E)
+                    _learn(v, context, j, count, Y, dY, left, right, first, last, G, E)
+                _give_back(u, target, words, first, K, dY, E)
     return loss, np.int64(measured)
 
 
@@ -158,8 +158,11 @@ def _cbow(
                 for k in range(K):
                     w, own = target[k], F(1) if k == U(0) else F(0)
                     g = rate * (own - _sigma(G[FOUR * k])) if k == U(0) or w != target[0] else F(0)  # (6)
+                    G[FOUR * k] = g
                     for d in range(E):
                         dh[d] += g * u[w, d]
+                for k in range(K):
+                    w, g = target[k], G[FOUR * k]
                     for d in range(E):
                         u[w, d] += g * h[d]  # (7)
                 for j in range(m):
@@ -278,7 +281,7 @@ def _loss(G: Any, a: Any, target: Any, K: Any) -> Any:
 
 
 @in_order
-def _sigma(x: float) -> Any:
+def _sigma(x: Any) -> Any:
     """1 / (1 + e^-x) to 1e-7: with -x = (k + r) ln 2, e^-x is 2^k 2^r, and Taylor's series gives 2^r."""
     z = min(max(x, F(-30)), F(30)) * -LOG2_E
     shifted = z + ROUNDER
@@ -298,27 +301,27 @@ def _sixes(n: Any) -> Any:
 
 
 @inlined
-def _fetch(u: Any, target: Any, words: Any, first: Any, K: Any, O: Any, dO: Any, E: Any) -> None:
+def _fetch(u: Any, target: Any, words: Any, first: Any, K: Any, Y: Any, dY: Any, E: Any) -> None:
     """Copy the rows of the outputs to one place, with room for what they learn."""
     for k in range(K):
         if k < words or k >= first:
             w, f = target[k], k * E  # outside the loop, or no two of its rounds could be one
             for d in range(E):
-                O[f + d] = u[w, d]
-                dO[f + d] = F(0)
+                Y[f + d] = u[w, d]
+                dY[f + d] = F(0)
 
 
 @inlined
-def _give_back(u: Any, target: Any, words: Any, first: Any, K: Any, dO: Any, E: Any) -> None:
+def _give_back(u: Any, target: Any, words: Any, first: Any, K: Any, dY: Any, E: Any) -> None:
     for k in range(K):
         if k < words or k >= first:
             w, f = target[k], k * E
             for d in range(E):
-                u[w, d] += dO[f + d]
+                u[w, d] += dY[f + d]
 
 
 @inlined
-def _scores(v: Any, context: Any, j: Any, O: Any, left: Any, right: Any, first: Any, last: Any, G: Any, E: Any) -> None:
+def _scores(v: Any, context: Any, j: Any, Y: Any, left: Any, right: Any, first: Any, last: Any, G: Any, E: Any) -> None:
     """Products of four inputs with the outputs left … right - 1 and first … last - 1, three at a time."""
     c0, c1, c2, c3 = context[j], context[j + U(1)], context[j + U(2)], context[j + U(3)]
     for step in range(U(0), right - left + last - first, U(3)):
@@ -327,7 +330,7 @@ def _scores(v: Any, context: Any, j: Any, O: Any, left: Any, right: Any, first: 
         a0 = a1 = a2 = b0 = b1 = b2 = e0 = e1 = e2 = g0 = g1 = g2 = F(0)
         for d in range(E):
             x0, x1, x2, x3 = v[c0, d], v[c1, d], v[c2, d], v[c3, d]
-            y0, y1, y2 = O[f + d], O[f + E + d], O[f + E + E + d]
+            y0, y1, y2 = Y[f + d], Y[f + E + d], Y[f + E + E + d]
             a0, b0, e0, g0 = a0 + x0 * y0, b0 + x1 * y0, e0 + x2 * y0, g0 + x3 * y0
             a1, b1, e1, g1 = a1 + x0 * y1, b1 + x1 * y1, e1 + x2 * y1, g1 + x3 * y1
             a2, b2, e2, g2 = a2 + x0 * y2, b2 + x1 * y2, e2 + x2 * y2, g2 + x3 * y2
@@ -339,10 +342,10 @@ def _scores(v: Any, context: Any, j: Any, O: Any, left: Any, right: Any, first: 
 
 @inlined
 def _learn(
-    v: Any, context: Any, j: Any, count: Any, O: Any, dO: Any, left: Any, right: Any, first: Any, last: Any, G: Any,
+    v: Any, context: Any, j: Any, count: Any, Y: Any, dY: Any, left: Any, right: Any, first: Any, last: Any, G: Any,
     E: Any,
 ) -> None:  # fmt: skip
-    """(7): dO += G' v for the outputs, then v += G O for the inputs, two at a time: both from the values before."""
+    """(7): dY += G' v for the outputs, then v += G Y for the inputs, two at a time: both from the values before."""
     c0, c1, c2, c3 = context[j], context[j + U(1)], context[j + U(2)], context[j + U(3)]
     for step in range(U(0), right - left + last - first, U(3)):
         k = left + step if step < right - left else first + step - (right - left)
@@ -352,9 +355,9 @@ def _learn(
         e0, e1, e2, e3 = G[g + U(8)], G[g + U(9)], G[g + U(10)], G[g + U(11)]
         for d in range(E):
             x0, x1, x2, x3 = v[c0, d], v[c1, d], v[c2, d], v[c3, d]
-            dO[f + d] += a0 * x0 + a1 * x1 + a2 * x2 + a3 * x3
-            dO[f + E + d] += b0 * x0 + b1 * x1 + b2 * x2 + b3 * x3
-            dO[f + E + E + d] += e0 * x0 + e1 * x1 + e2 * x2 + e3 * x3
+            dY[f + d] += a0 * x0 + a1 * x1 + a2 * x2 + a3 * x3
+            dY[f + E + d] += b0 * x0 + b1 * x1 + b2 * x2 + b3 * x3
+            dY[f + E + E + d] += e0 * x0 + e1 * x1 + e2 * x2 + e3 * x3
     for a in range(U(0), count, U(2)):
         c, e, alone = context[j + a], context[j + a + U(1)], a + U(1) == count
         for step in range(U(0), right - left + last - first, SIX):
@@ -363,12 +366,12 @@ def _learn(
             a0, a1, a2, a3, a4, a5 = G[g], G[g + U(4)], G[g + U(8)], G[g + U(12)], G[g + U(16)], G[g + U(20)]
             if alone:
                 for d in range(E):
-                    y = a0 * O[f + d] + a1 * O[f + E + d] + a2 * O[f + U(2) * E + d]
-                    v[c, d] += y + a3 * O[f + U(3) * E + d] + a4 * O[f + U(4) * E + d] + a5 * O[f + U(5) * E + d]
+                    y = a0 * Y[f + d] + a1 * Y[f + E + d] + a2 * Y[f + U(2) * E + d]
+                    v[c, d] += y + a3 * Y[f + U(3) * E + d] + a4 * Y[f + U(4) * E + d] + a5 * Y[f + U(5) * E + d]
                 continue
             b0, b1, b2, b3, b4, b5 = G[g + U(1)], G[g + U(5)], G[g + U(9)], G[g + U(13)], G[g + U(17)], G[g + U(21)]
             for d in range(E):
-                y0, y1, y2 = O[f + d], O[f + E + d], O[f + U(2) * E + d]
-                y3, y4, y5 = O[f + U(3) * E + d], O[f + U(4) * E + d], O[f + U(5) * E + d]
+                y0, y1, y2 = Y[f + d], Y[f + E + d], Y[f + U(2) * E + d]
+                y3, y4, y5 = Y[f + U(3) * E + d], Y[f + U(4) * E + d], Y[f + U(5) * E + d]
                 v[c, d] += a0 * y0 + a1 * y1 + a2 * y2 + a3 * y3 + a4 * y4 + a5 * y5
                 v[e, d] += b0 * y0 + b1 * y1 + b2 * y2 + b3 * y3 + b4 * y4 + b5 * y5

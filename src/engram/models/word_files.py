@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import numpy as np
 import safetensors
@@ -73,7 +73,7 @@ def read(path: Path) -> tuple[list[str], Tensor]:
             count, width = map(int, file.readline(100).split())
             if count < 1 or width < 1:
                 raise ValueError("it announces no words")
-            return _read_rows(file, count, width)
+            return _read_rows(cast(IO[bytes], file), count, width)
     except (OSError, EOFError, ValueError, KeyError, safetensors.SafetensorError) as error:
         raise EngramError(f"{path} does not hold word vectors as word2vec writes them: {error}.") from None
 
