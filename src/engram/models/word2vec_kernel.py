@@ -80,8 +80,9 @@ def _skip_gram(
     rows = _sixes(longest) + _sixes(negative + U(1)) + SIX
     kept, reach = np.zeros(rows, np.uint64), np.zeros(rows, np.uint64)
     context, target = np.zeros(rows, np.uint64), np.zeros(rows, np.uint64)
-    Y, dY = np.zeros(rows * E, np.float32), np.zeros(rows * E, np.float32)
-    G, state = np.zeros(FOUR * rows, np.float32), np.array([seed])
+    outputs = rows if shared else _sixes(negative + U(1))
+    Y, dY = np.zeros(outputs * E, np.float32), np.zeros(outputs * E, np.float32)
+    G, state = np.zeros(FOUR * outputs, np.float32), np.array([seed])
     start, seen, loss, measured = U(0), U(0), 0.0, U(0)
     for s in range(U(len(ends))):
         while start < U(ends[s]):
