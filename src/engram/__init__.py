@@ -21,6 +21,8 @@ _HOME = {
     "Tokeniser": "engram.data.tokeniser",
     "Transformer": "engram.models.transformer",
     "ViT": "engram.models.vit",
+    "Word2Vec": "engram.models.word2vec",
+    "WordVectors": "engram.models.word_vectors",
     "attention": "engram.layers.attention",
     "catalogue": "engram.core.registry",
     "load": "engram.recipes",
@@ -42,6 +44,8 @@ __all__ = [
     "Tokeniser",
     "Transformer",
     "ViT",
+    "Word2Vec",
+    "WordVectors",
     "attention",
     "catalogue",
     "load",
@@ -65,6 +69,8 @@ if TYPE_CHECKING:
     from engram.models.resnet import ResNet
     from engram.models.transformer import Transformer
     from engram.models.vit import ViT
+    from engram.models.word2vec import Word2Vec
+    from engram.models.word_vectors import WordVectors
     from engram.neurons.hodgkin_huxley import HodgkinHuxley
     from engram.recipes import load, run
 

@@ -297,12 +297,13 @@ def with_subject(verb: Callable[..., None], words: list[str], name: str, flags: 
     return 0
 
 
-def export(run: str, to: Literal["hf", "onnx"] = "hf", out: Path | None = None) -> None:
-    """Take a model elsewhere: to Hugging Face's format (--to hf) or to ONNX (--to onnx).
+def export(run: str, to: Literal["hf", "onnx", "word2vec"] = "hf", out: Path | None = None) -> None:
+    """Take a model elsewhere: to Hugging Face's format (--to hf), to ONNX (--to onnx), to word2vec's (--to word2vec).
 
     Args:
         run: run folder, or a Hugging Face checkpoint
-        to: hf, a folder that transformers opens, or onnx, one file
+        to: hf, a folder that transformers opens, onnx, one file, or word2vec, vectors as gensim opens them: text, or
+            binary if --out ends in .bin
         out: where to; beside the run if not given
     """
     from engram.recipes.pretrained import write_export

@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+from engram.core.errors import EngramError
 from engram.core.tap import tap, watch, watched, watching
 
 
@@ -117,7 +118,7 @@ class Costly(nn.Module):
 
     def forward(self, x):
         self.made.append(watched("weights"))
-        return self.inner(x)
+        return self.inner(tap("weights", x) if self.made[-1] else x)
 
 
 def test_watched_only_where_a_pattern_matches_the_full_name():
@@ -126,6 +127,11 @@ def test_watched_only_where_a_pattern_matches_the_full_name():
         for part in model:
             part(X)
     assert [part.made for part in model] == [[True], [False]]
+
+
+def test_a_replacement_that_nothing_met_is_named(model):
+    with pytest.raises(EngramError, match=r"blocks\.9\.out"), watch(model, replace={"blocks.9.out": torch.zeros_like}):
+        model(X)
 
 
 def test_watched_by_whoever_would_replace():

@@ -10,8 +10,11 @@ from torch import nn
 from engram.core.errors import EngramError
 from engram.core.registry import Recipe, catalogue
 from engram.data.dataset import Info
+from engram.data.sentences import names_of
 from engram.interop import huggingface
 from engram.interop.onnx import write_onnx
+from engram.models.word2vec import Word2Vec
+from engram.models.word_vectors import WordVectors
 from engram.recipes import load
 from engram.recipes.language import Pretrained
 from engram.training.folder import RunFolder
@@ -69,6 +72,10 @@ def write_export(source: str, to: str, out: Path | None) -> Path:
     """The model in another format; returns where it is."""
     model = load(source)
     path = Path(source)
+    if to == "word2vec":
+        if not isinstance(model, Word2Vec):
+            raise EngramError(f"{source} holds a {type(model).__name__}, and --to word2vec is for word vectors.")
+        return WordVectors.of(model, names_of(model.tokeniser)).save(out or path / "vectors.txt")  # type: ignore[arg-type]
     if to == "onnx":
         return write_onnx(model, out or path / "model.onnx")
     classes: tuple[str, ...] = ()

@@ -1,0 +1,91 @@
+"""Word vectors: gensim against engram, with negatives shared by a window or by a sentence."""
+
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any
+
+import torch
+
+from engram import data
+from engram.bench import Contestant
+from engram.core.seeding import generator
+from engram.data.corpus import Tokens
+from engram.data.sentences import Sentences, counts, names_of, vocabulary
+from engram.models.word2vec import NegativeSampling, Sampling, Word2Vec
+
+LINES, LEAST, WIDTH, BATCH = 268_000, 5, 100, 10_000
+WORK = (
+    "skip-gram once through 1.9 million words of poetry: vectors of 100, windows of 5, 5 negatives, sample 1e-3, words "
+    "that occur 5 times or more"
+)
+UNIT = "words/s"
+
+
+class Text:
+    """The same words for all: as numbers for engram, as lists of strings for gensim."""
+
+    def __init__(self, lines: int = LINES) -> None:
+        texts = list(data.load("poetry").train["text"][:lines])
+        tokeniser = vocabulary(texts, LEAST, 0)
+        self.names = names_of(tokeniser)
+        known = [[i for i in row if i] for row in tokeniser.encode_all(texts)]
+        ids = torch.tensor([i for row in known for i in row], dtype=torch.int32)
+        self.tokens = Tokens(ids, torch.tensor(list(accumulate(map(len, known)))))
+        self.sentences = [[self.names[i] for i in row] for row in known]
+        self.size = len(ids)
+
+    def gensim(self, workers: int, epochs: int, seed: int = 0) -> Any:
+        """gensim's model with its vocabulary, which learns from its own sentences."""
+        from gensim.models import Word2Vec as Gensim
+
+        model = Gensim(
+            vector_size=WIDTH, window=5, negative=5, sample=1e-3, sg=1, min_count=LEAST, workers=workers,
+            epochs=epochs, seed=seed,
+        )  # fmt: skip
+        model.build_vocab(self.sentences)
+        return model
+
+    def engram(self, sampling: Sampling, epochs: int, seed: int = 0) -> tuple[Word2Vec, Callable[[], object]]:
+        """engram's model, and what lets it learn."""
+        torch.manual_seed(seed)
+        model = Word2Vec(Word2Vec.Config(vocabulary=len(self.names), width=WIDTH))
+        model.count.copy_(counts(self.tokens, len(self.names)))
+        steps = self.batches()
+        learner = NegativeSampling(model, sampling, epochs * len(steps), generator(seed))
+        learner.step({"words": torch.ones(2, dtype=torch.int32), "ends": torch.tensor([2])})  # compiled by now
+        return model, lambda: [learner.step(batch) for _ in range(epochs) for batch in steps]
+
+    def batches(self) -> list[dict[str, torch.Tensor]]:
+        """One passage through the text."""
+        source, found = Sentences(self.tokens, BATCH), []
+        while source.position < len(self.tokens):
+            found.append(next(source))
+        return found
+
+
+def contestants(workers: int = 1) -> dict[str, Contestant]:
+    text = Text()
+
+    def gensim() -> Callable[[], float]:
+        model = text.gensim(workers, 1)
+
+        def work() -> float:
+            model.train(text.sentences, total_examples=len(text.sentences), epochs=1)
+            return text.size
+
+        return work
+
+    def engram(sampling: Sampling) -> Callable[[], float]:
+        _, learn = text.engram(sampling, 1)
+
+        def work() -> float:
+            learn()
+            return text.size
+
+        return work
+
+    return {
+        "gensim": gensim,
+        "engram": lambda: engram(Sampling(workers=workers)),
+        "engram --share sentence": lambda: engram(Sampling(workers=workers, share="sentence")),
+    }
