@@ -15,7 +15,7 @@ from engram.core.tap import watch
 from engram.training.run import Run
 from tests.conftest import RECIPES, content, tiny
 
-SPEAKING = {"gpt", "bert", "translate", "clip", "word2vec"}
+SPEAKING = {"gpt", "bert", "translate", "clip", "word2vec", "rnn", "lstm", "gru", "mingru"}
 """recipes that leave a tokeniser"""
 
 

@@ -22,10 +22,10 @@ def reach(gradient_by_cell: Mapping[str, Tensor], learnt: str) -> Figure:
         for i, (name, size_T) in enumerate(gradient_by_cell.items())
     ]  # fmt: skip
     caption = (
-        "How much the state at the end depends on the input of so many steps before, on the same sequences. The thick "
-        "line is the first cell of this network as it has learnt, the others are fresh cells of the same size. In a "
-        "plain cell every step multiplies by the same matrix and a slope below 1, so the past fades; a gate that is "
-        "nearly shut passes it on as it is."
+        "How much the state at the end depends on the input of so many steps before. The thick line is the first cell "
+        "of this network as it has learnt, the others are fresh cells of 32 units on the same noise, whose gates begin "
+        "with memories of all lengths. In a plain cell every step multiplies by the same matrix and a slope below 1, "
+        "so the past fades; a gate that is nearly shut passes it on as it is."
     )
     figure = plot(*traces, height=420, xaxis_title="steps back", yaxis_title="|dh / dx|", yaxis_type="log")
     figure.update_yaxes(exponentformat="power")
@@ -37,7 +37,7 @@ def over_time(seen: Mapping[str, Tensor], steps: Sequence[str]) -> Figure:
     names = list(seen)
     heat = [
         go.Heatmap(
-            z=seen[name].T[:MOST_UNITS], colorscale=SEQUENTIAL, visible=i == 0, name=name,
+            z=seen[name].T[:MOST_UNITS].numpy(), colorscale=SEQUENTIAL, visible=i == 0, name=name,
             text=[list(steps)] * min(MOST_UNITS, seen[name].shape[1]),
             hovertemplate="step %{x} (%{text})<br>unit %{y}: %{z:.3f}<extra></extra>",
         )
@@ -63,7 +63,7 @@ def recalled(said_NL: Tensor, true_NL: Tensor) -> Figure:
         for row, true in zip(said_NL[:N].tolist(), true_NL[:N].tolist(), strict=True)
     ]
     heat = go.Heatmap(
-        z=right_NL, text=text, texttemplate="%{text}", zmin=0, zmax=1, showscale=False, xgap=2, ygap=2,
+        z=right_NL.numpy(), text=text, texttemplate="%{text}", zmin=0, zmax=1, showscale=False, xgap=2, ygap=2,
         colorscale=[[0, "rgba(213,94,0,0.55)"], [1, "rgba(0,158,115,0.35)"]], hoverinfo="skip",
     )  # fmt: skip
     figure = plot(heat, height=120 + 22 * N, xaxis_title="answer", yaxis_title="sequence")

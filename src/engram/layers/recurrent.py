@@ -252,7 +252,7 @@ class MinLSTM(Minimal):
     """The LSTM likewise; its two gates, brought to a sum of 1, are one gate with log(i / f) in its sigmoid."""
 
     parts, seen = 3, ("forget", "input", "proposal", "state")
-    holds = (1, 0, 0)
+    holds = (1, -1, 0)
 
     def recur(self, u_BP: Tensor, state: State) -> State:
         (h_BH,), (u_f, u_i, u_n) = state, u_BP.chunk(3, -1)

@@ -47,8 +47,7 @@ class Recurrent(Writer, nn.Module):
         truncate: int = 0
         """steps after which the way back in time is cut; 0 goes back to the beginning"""
         memory: int = 0
-        """longest memory, in steps, that gates begin with; 0 is as long as the sequence where the answer comes at its \
-end, and leaves them half open elsewhere"""
+        """longest memory, in steps, that gates begin with; 0 is half open, or a whole sequence if all is asked at its end"""
         vocabulary: FromData[int] = 65
         """different symbols that come in; 0 where numbers do"""
         inputs: FromData[int] = 1

@@ -46,8 +46,7 @@ class Sequences(Recipe):
     Subject: ClassVar[type] = Item
 
     data: str = "shakespeare"
-    """text to continue, selective-copy, copy, reverse or adding, pictures to be read row by row, or a path: .txt, a \
-CSV of a time series, or with --classify a CSV of labelled rows"""
+    """text, selective-copy, copy, reverse, adding, pictures to be read row by row, or a path: .txt, .csv, .npy"""
     classify: bool = False
     """take each row of a CSV as a sequence with a class, instead of the whole as a time series"""
     length: int = 0
@@ -131,7 +130,10 @@ CSV of a time series, or with --classify a CSV of labelled rows"""
         found = {learnt: gradient_by_distance(model.blocks[0].cell, h_1TE)}  # type: ignore[arg-type]
         random = generator(self.seed, "reach")
         x_1TI = torch.randn(1, h_1TE.shape[1], REACH_WIDTH, generator=random)
-        found |= {name: gradient_by_distance(cell(REACH_WIDTH, REACH_WIDTH), x_1TI) for name, cell in CELLS.items()}
+        for name, cell in CELLS.items():
+            fresh = cell(REACH_WIDTH, REACH_WIDTH)
+            fresh.hold(x_1TI.shape[1])
+            found[name] = gradient_by_distance(fresh, x_1TI)
         return memory.reach(found, learnt)
 
     def look(self, model: nn.Module, data: Any, subject: Item) -> tuple[str, list[Figure]]:
