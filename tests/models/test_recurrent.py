@@ -61,7 +61,8 @@ def test_beams_find_nothing_less_likely_than_greed():
     model = model_of("min_lstm")
 
     def likelihood(tokens):
-        log_p = model(torch.tensor([[2, *tokens]])).log_softmax(-1)[0, :-1]
+        with torch.no_grad():
+            log_p = model(torch.tensor([[2, *tokens]])).log_softmax(-1)[0, :-1]
         return float(log_p.gather(1, torch.tensor(tokens)[:, None]).sum())
 
     (greedy,) = model.generate([[2]], 8, Choice(temperature=0.0))
@@ -89,7 +90,7 @@ def test_a_long_memory_is_held_from_the_beginning():
             inputs = x.clone().requires_grad_()
             model.blocks[0].cell(model.entrance(inputs))[0][:, -1].sum().backward()
             size.append(float(inputs.grad[:, 0].norm()))
-        assert size[1] > 1e6 * size[0], cell
+        assert size[1] > max(1e-4, 1e6 * size[0]), cell
 
 
 def test_gates_are_found_by_name_and_can_be_shut():

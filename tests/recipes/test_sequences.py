@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -90,11 +91,7 @@ def test_runs_are_compared_on_one_page(engram, tmp_path):
     page = (tmp_path / "comparison.html").read_text()
     assert "perplexity, for the time it took" in page
     assert "<th>rnn</th><th>gpt</th>" in page
-    figures = [
-        json.loads(part.partition("</script>")[0])
-        for part in page.split('type="application/json"')[1:]
-        for part in [part.partition(">")[2]]
-    ]
-    assert all(len(figure["data"]) == 2 for figure in figures)
+    scripts = re.findall(r'<script type="application/json" id="[^"]+">(.*?)</script>', page)
+    assert all(len(json.loads(figure)["data"]) == 2 for figure in scripts)
     refused = engram("report", tmp_path / "rnn", "--out", tmp_path / "x.html")
     assert (refused.code, refused.out) == (2, "")

@@ -47,7 +47,7 @@ class Recurrent(Writer, nn.Module):
         truncate: int = 0
         """steps after which the way back in time is cut; 0 goes back to the beginning"""
         memory: int = 0
-        """longest memory, in steps, that gates begin with; 0 is half open, or a whole sequence if all is asked at its end"""
+        """longest memory, in steps, that gates begin with; 0 is half open, or all if the end is what counts"""
         vocabulary: FromData[int] = 65
         """different symbols that come in; 0 where numbers do"""
         inputs: FromData[int] = 1
