@@ -4,7 +4,7 @@ Colours follow Okabe and Ito, so that nobody confuses them. Text and axes take t
 be light or dark: plots have no background of their own.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,10 @@ class Figure:
     title: str
     caption: str
     plot: go.Figure
+
+    def of(self, part: str) -> "Figure":
+        """The same with a title that says of what."""
+        return replace(self, title=f"{self.title}: {part}")
 
 
 def plot(*traces: Any, height: int = 380, **layout: Any) -> go.Figure:
