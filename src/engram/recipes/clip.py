@@ -299,7 +299,12 @@ class CLIPRecipe(Pretrained):
         with torch.no_grad():
             cosine_BK = model.pictures(image_BCHW) @ self.texts(model, data, texts).T
         shown = clip.retrieval(cosine_BK, image_BCHW, texts, paired=True, some=1, best=8)
-        return cosine_BK[0, 0].item(), list(shown)
+        drawn = []
+        for figure, what, cosine_N in zip(shown, ("picture", "text"), (cosine_BK[:, 0], cosine_BK[0]), strict=True):
+            rank = 1 + int((cosine_N > cosine_N[0]).sum())
+            caption = f"The best by their cosine. The {what} looked at, green, is number {rank} of {len(cosine_N)}."
+            drawn.append(replace(figure, caption=caption))
+        return cosine_BK[0, 0].item(), drawn
 
     def _item(self, data: Captioned, item: int) -> tuple[Tensor, str]:
         part = data.data.test

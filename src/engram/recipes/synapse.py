@@ -19,6 +19,9 @@ from engram.neurons.lif import Spikes
 from engram.neurons.synapse import Synapse, convolved
 from engram.recipes.timed import Timed
 
+MOMENT_MS = 200.0
+"""that `engram look` shows"""
+
 
 class Filtering:
     """Lets stretches of spike trains pass through synapses."""
@@ -144,9 +147,10 @@ class SynapseRecipe(Timed):
         """The spikes from time step `item` on."""
         if not 0 <= item < self.steps * self.stretch:
             raise EngramError(f"item must be a time step from 0 to {self.steps * self.stretch - 1}, not {item}.")
-        trains = self.batches(data)
+        step_ms = self.model.step_ms
+        trains = Trains(data, min(round(MOMENT_MS / step_ms), self.steps * self.stretch - item), step_ms)
         trains.position = item
-        said = f"{self.stretch_ms:g} ms of spikes from {item * self.model.step_ms:g} ms on, beginning at rest"
+        said = f"{trains.steps * step_ms:g} ms of spikes from {item * step_ms:g} ms on, beginning at rest"
         return said, next(trains)
 
     def sample(self, learner: Learner, data: Spikes, request: Request) -> Sample:
