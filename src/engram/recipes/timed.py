@@ -19,6 +19,7 @@ class Timed(Recipe):
     """A system that runs, stretch by stretch."""
 
     kind: ClassVar[str] = "neurons"
+    learns: ClassVar[bool] = False
     unit: ClassVar[str] = "ms"
 
     steps: int = 20
