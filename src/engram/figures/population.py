@@ -80,7 +80,9 @@ def over_time(t_s: Tensor, seen_TK: Tensor, ideal_TK: Tensor, u_TD: Tensor, name
     figure = plot(*traces, height=460)
     for d, u_T in enumerate(u_TD[::thin].T):
         figure.add_trace(line(t, u_T, f"input {d + 1}", yaxis="y2", line={"color": "#8C8C8C", "width": 1}))
-    figure.update_layout(yaxis={"domain": [0.3, 1]}, yaxis2={"title": "input", "domain": [0, 0.22], "anchor": "x"})
+    figure.update_layout(
+        yaxis={"title": "value", "domain": [0.3, 1]}, yaxis2={"title": "input", "domain": [0, 0.22], "anchor": "x"}
+    )
     figure.update_xaxes(title="time, s", anchor="y2")
     error = (seen_TK - ideal_TK).square().mean().sqrt()
     return Figure("Over time", f"Root mean square error {error:.3g}.", figure)
@@ -96,6 +98,7 @@ def plane(seen_TK: Tensor, ideal_TK: Tensor, names: Sequence[str]) -> Figure:
         yaxis_title=names[-1],
         height=480,
     )
+    figure.update_yaxes(scaleanchor="x")
     return Figure("Phase plane", "The path that the value takes, and the one that the equations take.", figure)
 
 
@@ -106,4 +109,4 @@ def last_spikes(spikes: Spikes, neurons: int) -> Figure:
     marker = {"symbol": "line-ns", "size": 5, "line": {"width": 1.2, "color": COLOURS[0]}}
     trace = line(spikes.time_ms[shown] / 1000, spikes.neuron[shown], "spikes", mode="markers", marker=marker)
     figure = plot(trace, xaxis_title="time, s", yaxis_title="neuron")
-    return Figure("Spikes", f"The end of the run, {min(MOST_NEURONS, neurons)} of {neurons} neurons.", figure)
+    return Figure("Spikes", f"The end of what passed, {min(MOST_NEURONS, neurons)} of {neurons} neurons.", figure)
