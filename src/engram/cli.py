@@ -212,7 +212,8 @@ def go(begin: Callable[[], "Run"], options: ShownOptions) -> int:
         return 0
     if made.aloud and not options.quiet:
         print(f"{made.text}\n")
-    values = "  ".join(f"{name} [bold]{value}[/bold]" for name, value in headline(running.folder.metrics()).items())
+    said = headline(running.folder.metrics(), running.recipe.learns)
+    values = "  ".join(f"{name} [bold]{value}[/bold]" for name, value in said.items())
     console.print(f"{running.recipe.title}: {values}\n[cyan]{escape(str(folder / 'report.html'))}[/cyan]")
     return 0
 

@@ -14,9 +14,11 @@ from engram.core.registry import find
 from engram.figures import page, pictures
 from engram.figures.classification import confusion, mistakes
 from engram.figures.curves import curves
-from engram.figures.figure import Figure, line, plot
+from engram.figures.figure import COLOURS, Figure, line, plot
 from engram.figures.network import inside
+from engram.figures.population import decoding_errors
 from engram.figures.report import command, headline, python
+from engram.neurons.population import Population
 
 
 def test_grid_puts_every_picture_in_its_place():
@@ -49,6 +51,34 @@ def test_mistakes_are_the_surest_first():
     assert [note.text for note in figure.plot.layout.annotations] == ["yes → no", "yes → no"]
     none = mistakes(torch.zeros(1, 1, 4, 4), logits[2:], torch.tensor([1]), ("no", "yes"))
     assert none.caption == "There are none."
+
+
+def test_mistakes_with_long_names_take_two_lines():
+    logits, label = torch.tensor([[2.0, 0.0]]), torch.tensor([1])
+    figure = mistakes(torch.zeros(1, 1, 4, 4, dtype=torch.uint8), logits, label, ("Sneaker", "Ankle boot"))
+    assert figure.plot.layout.annotations[0].text == "Ankle boot<br>→ Sneaker"
+
+
+def test_ten_classes_have_ten_colours():
+    assert len(set(COLOURS)) == 10
+
+
+def test_curves_of_what_does_not_learn_speak_of_time():
+    metrics = [{"step": 1, "rate_hz": 3.0}, {"step": 1, "valid_rate_hz": 2.0}, {"step": 1, "test_rate_hz": 2.0}]
+    (figure,) = curves(metrics, learns=False)
+    assert [trace.name for trace in figure.plot.data] == ["in this stretch", "so far", "in the end"]
+    assert headline(metrics, learns=False) == {"rate hz": "2"}
+
+
+@pytest.mark.parametrize("dimensions", [1, 2])
+def test_errors_are_measured_on_other_values_than_decoders_are_made_from(dimensions, monkeypatch):
+    drawn, samples = [], Population.samples
+    monkeypatch.setattr(Population, "samples", lambda *given: drawn.append(samples(*given)) or drawn[-1])
+    decoding_errors(Population.Config(neurons=20, dimensions=dimensions))
+    tested, *made = drawn
+    assert made
+    for learnt in made:
+        assert torch.isin(tested, learnt).sum() <= 2  # the ends of an interval are in both
 
 
 def test_curves_show_training_validation_and_test_of_one_quantity_together():

@@ -100,6 +100,8 @@ class Recipe(ABC):
     """named changes to the defaults, which are «small»; every recipe has «tiny», which takes seconds"""
     best: ClassVar[tuple[str, str]] = ("valid_loss", "min")
     """the metric that early stopping goes by, and whether it should be small («min») or large («max»)"""
+    learns: ClassVar[bool] = True
+    """whether it learns, or only time passes"""
     unit: ClassVar[str] = "images"
     """what a step gets through"""
     Ask: ClassVar[type] = Nothing

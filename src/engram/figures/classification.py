@@ -45,10 +45,15 @@ def mistakes(image_NCHW: Tensor, logits_NK: Tensor, label_N: Tensor, classes: Se
     if len(worst) == 0:
         return Figure("Worst mistakes", "There are none.", plot(height=60))
     pairs = zip(label_N[worst].tolist(), guess_N[worst].tolist(), strict=True)
-    labels = [f"{short(classes[truth])} → {short(classes[guess])}" for truth, guess in pairs]
+    labels = [arrow(classes[truth], classes[guess]) for truth, guess in pairs]
     caption = f"{len(worst)} of {len(wrong)} mistakes, those it was surest of: what it is → what it was taken for."
     return Figure("Worst mistakes", caption, sheet(image_NCHW[worst], 8, labels))
 
 
+def arrow(truth: str, guess: str) -> str:
+    """In one line if both are short, otherwise in two."""
+    return f"{short(truth)}{' ' if len(truth + guess) <= 8 else '<br>'}→ {short(guess)}"
+
+
 def short(name: str) -> str:
-    return name if len(name) <= 7 else name[:6] + "…"
+    return name if len(name) <= 12 else name[:11] + "…"

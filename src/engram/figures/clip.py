@@ -68,7 +68,7 @@ def pictures_for_texts(
     """A row of pictures for each text, the best first."""
     value_KN, which_KN = matrix_BK.T[:some].topk(min(best, len(matrix_BK)))
     K, N = value_KN.shape
-    figure = plot(height=K * (SIDE + 34) + 20)
+    figure = plot(height=K * (SIDE + 34) + 80)
     for k in range(K):
         for n, i in enumerate(which_KN[k].tolist()):
             figure.add_layout_image(
@@ -90,7 +90,7 @@ def texts_for_pictures(
     """A list of texts beside each picture, the best first."""
     value_BN, which_BN = matrix_BK[:some].topk(min(best, matrix_BK.shape[1]))
     B, N = value_BN.shape
-    figure = plot(height=B * max(SIDE + 24, 18 * N + 16) + 20)
+    figure = plot(height=B * max(SIDE + 24, 18 * N + 16) + 80)
     for i in range(B):
         figure.add_layout_image(x=0, y=i, xref="x", xanchor="left", sizex=1, sizey=0.78, **inlaid(pictures_BCHW[i]))
         for n, k in enumerate(which_BN[i].tolist()):

@@ -22,7 +22,12 @@ def write_comparison(paths: Sequence[Path], out: Path) -> Path:
     metrics = {name: folder.metrics() for name, folder in folders.items()}
     recipes = {name: recipe_of(folder) for name, folder in folders.items()}
     results = {
-        name: {"recipe": recipes[name].name, "data": recipes[name].data, **headline(rows), "time": spent(rows)}
+        name: {
+            "recipe": recipes[name].name,
+            "data": recipes[name].data,
+            **headline(rows, recipes[name].learns),
+            "time": spent(rows),
+        }
         for name, rows in metrics.items()
     }
     content = page.page(

@@ -7,31 +7,37 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from engram.figures.figure import COLOURS, GRID, SEQUENTIAL, Figure, line, plot
+from engram.figures.figure import AXIS, COLOURS, SEQUENTIAL, Figure, line, plot
 
 GRADIENT = "valid_gradient."
-SPLITS = {"": ("training", COLOURS[0]), "valid": ("validation", COLOURS[1]), "test": ("test", COLOURS[2])}
+SPLITS = {"": "training", "valid": "validation", "test": "test"}
+SPANS = {"": "in this stretch", "valid": "so far", "test": "in the end"}
+"""the same where nothing is learnt and time passes"""
 
 
-def curves(metrics: Sequence[Mapping[str, Any]]) -> Iterator[Figure]:
-    """The learning curves, then the flow of the gradient if it was measured."""
+def curves(metrics: Sequence[Mapping[str, Any]], learns: bool = True) -> Iterator[Figure]:
+    """The learning curves, or those of what passes, then the flow of the gradient if it was measured."""
     names = list(dict.fromkeys(name for row in metrics for name in row if name not in ("step", "seconds")))
     plain = [name for name in names if "." not in name]
     if plain:
-        yield learning_curves(metrics, plain)
+        yield learning_curves(metrics, plain, SPLITS if learns else SPANS)
     if layers := [name for name in names if name.startswith(GRADIENT)]:
         yield gradient_flow(metrics, layers)
 
 
-def learning_curves(metrics: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Figure:
+def learning_curves(
+    metrics: Sequence[Mapping[str, Any]], names: Sequence[str], labels: Mapping[str, str] = SPLITS
+) -> Figure:
     quantities = list(dict.fromkeys(split_of(name)[1] for name in names))
     columns = min(2, len(quantities))
     rows = -(-len(quantities) // columns)
-    grid = make_subplots(rows, columns, subplot_titles=quantities, vertical_spacing=0.3 / rows)
+    grid = make_subplots(
+        rows, columns, subplot_titles=[name.replace("_", " ") for name in quantities], vertical_spacing=0.3 / rows
+    )
     labelled: set[str] = set()
     for name in names:
         split, quantity = split_of(name)
-        label, colour = SPLITS[split]
+        label, colour = labels[split], COLOURS[list(SPLITS).index(split)]
         x, y = series(metrics, name)
         place = divmod(quantities.index(quantity), columns)
         style = {"mode": "markers", "marker": {"size": 11, "symbol": "star"}} if len(x) == 1 else {"mode": "lines"}
@@ -41,8 +47,8 @@ def learning_curves(metrics: Sequence[Mapping[str, Any]], names: Sequence[str]) 
         labelled.add(label)
     style = plot(height=80 + 280 * rows, legend={"orientation": "h", "yanchor": "bottom", "y": 1 + 0.13 / rows}).layout
     figure = go.Figure(grid).update_layout(style).update_layout(margin_t=70)
-    figure.update_xaxes(gridcolor=GRID, zerolinecolor=GRID)
-    figure.update_yaxes(gridcolor=GRID, zerolinecolor=GRID)
+    figure.update_xaxes(AXIS)
+    figure.update_yaxes(AXIS)
     figure.update_xaxes(title="step", row=rows)
     caption = "What was measured on the way."
     if {"loss", "valid_loss"} <= set(names):

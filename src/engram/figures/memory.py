@@ -77,7 +77,7 @@ def said_and_true(said_N: Tensor, true_N: Tensor) -> Figure:
     """Numbers that were said against those that were right."""
     low, high = float(true_N.min()), float(true_N.max())
     dots = line(true_N, said_N, "a sequence", mode="markers", marker={"size": 5, "opacity": 0.6})
-    diagonal = line([low, high], [low, high], "right", line={"dash": "dot", "color": COLOURS[-1]})
+    diagonal = line([low, high], [low, high], "right", line={"dash": "dot", "color": COLOURS[6]})
     figure = plot(dots, diagonal, height=420, xaxis_title="right answer", yaxis_title="what was said")
     return Figure("Answers", "A network that has understood is on the line; one that has not says the mean.", figure)
 

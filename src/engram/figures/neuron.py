@@ -30,7 +30,6 @@ def neuron(simulation: Simulation, item: int = 0) -> Iterator[Figure]:
     whole = simulation.recording_TKN[::thin].unbind(1)
     yield ionic_currents(t, *(current[:, item] for current in model.currents(*whole)))
     yield phase_plane(model, V, n, J.max().item(), item)
-    yield frequency_current(model.config)
     if model.config.neurons > 1:
         yield raster(*simulation.all_spikes(), model.config.neurons)
 

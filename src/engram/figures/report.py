@@ -22,7 +22,7 @@ def write_report(run: Run, made: Sample | None = None) -> Path:
     """report.html in the run folder, with what the model said where it is one that speaks."""
     recipe, about, metrics = run.recipe, run.folder.read_json("recipe.json"), run.folder.metrics()
     with aside(run.learner.model, recipe.seed):
-        drawn = page.figures([*curves(metrics), *recipe.figures(run.learner, run.data)])
+        drawn = page.figures([*curves(metrics, recipe.learns), *recipe.figures(run.learner, run.data)])
     changed = [name for name, _ in differences(recipe)]
     info = getattr(run.data, "info", None)
     learnt = sum(p.numel() for p in run.learner.model.parameters())
@@ -32,7 +32,9 @@ def write_report(run: Run, made: Sample | None = None) -> Path:
         recipe.title,
         subtitle,
         page.cards(
-            headline(metrics) | {"time": clock(run.seconds)} | ({"parameters": f"{learnt:,}"} if learnt else {})
+            headline(metrics, recipe.learns)
+            | {"time": clock(run.seconds)}
+            | ({"parameters": f"{learnt:,}"} if learnt else {})
         ),
         page.code("What it says", made.text) if made and made.aloud else "",
         drawn,
@@ -85,8 +87,11 @@ def write_sample(
     return made, paths
 
 
-def headline(metrics: list[dict[str, Any]]) -> dict[str, str]:
-    """The last values of the test metrics, or of the validation metrics if there was no test yet."""
+def headline(metrics: list[dict[str, Any]], learns: bool = True) -> dict[str, str]:
+    """The last values of the test metrics, or of the validation metrics if there was no test yet.
+
+    Where only time passes there is nothing to test, and the names do without.
+    """
     latest: dict[str, Any] = {}
     for row in metrics:
         latest.update(row)
@@ -94,7 +99,8 @@ def headline(metrics: list[dict[str, Any]]) -> dict[str, str]:
         chosen = {name: value for name, value in latest.items() if name.startswith(prefix) and "." not in name}
         chosen = {name: value for name, value in chosen.items() if name not in ("step", "seconds")}
         if chosen:
-            return {name.replace("_", " "): number(name, value) for name, value in chosen.items()}
+            short = {name: name if learns else name.removeprefix(prefix) for name in chosen}
+            return {short[name].replace("_", " "): number(name, value) for name, value in chosen.items()}
     return {}
 
 

@@ -1,5 +1,7 @@
 """Spikes of many neurons: raster, rate over time, intervals and how irregular they are."""
 
+import math
+
 import numpy as np
 import plotly.graph_objects as go
 from torch import Tensor
@@ -16,11 +18,11 @@ def two_rasters(spikes: Spikes, first: int, end_ms: float) -> Figure:
     for k, (name, begin) in enumerate((("excitatory", 0), ("inhibitory", first))):
         stop = min(begin + MOST_NEURONS, first) if begin == 0 else begin + MOST_NEURONS // 4
         shown = recent & (spikes.neuron >= begin) & (spikes.neuron < stop)
-        place = spikes.neuron[shown] - begin + (MOST_NEURONS + 10 if begin else 0)
+        place = spikes.neuron[shown] - begin + (min(MOST_NEURONS, first) + 10 if begin else 0)
         marker = {"symbol": "line-ns", "size": 3, "line": {"width": 1.2, "color": COLOURS[k]}}
         traces.append(line(spikes.time_ms[shown], place, name, mode="markers", marker=marker))
     figure = plot(*traces, height=460, xaxis_title="time, ms", yaxis_title="neuron")
-    return Figure("Raster", f"The last {LAST_MS:g} ms of some neurons of each group.", figure)
+    return Figure("Raster", f"The last {min(LAST_MS, end_ms):g} ms of some neurons of each group.", figure)
 
 
 def rates_over_time(spikes: Spikes, first: int, neurons: int, end_ms: float) -> Figure:
@@ -62,8 +64,10 @@ def voltages(v_TR: Tensor, step_ms: float) -> Figure:
     """Some neurons' voltages at the end, one above the other."""
     last = v_TR[-round(LAST_MS / step_ms) :]
     t = (len(v_TR) - len(last) + np.arange(1, len(last) + 1)) * step_ms
-    traces = [line(t, v_T + 1.5 * r, f"neuron {r}", line={"width": 1}) for r, v_T in enumerate(last.T)]
-    figure = plot(*traces, xaxis_title="time, ms", yaxis_title="v, each 1.5 above the one before")
-    return Figure(
-        "Voltages", "They wander below the threshold, 1 above their own line, and reach it by chance.", figure
-    )
+    lowest = min(0.0, last.min().item()) if len(last) else 0.0
+    apart = math.ceil(2 * (1 - lowest)) / 2
+    traces = [line(t, v_T + apart * r, f"neuron {r}", line={"width": 1}) for r, v_T in enumerate(last.T)]
+    title = f"v, each {apart:g} above the one before"
+    figure = plot(*traces, height=120 + 80 * len(traces), xaxis_title="time, ms", yaxis_title=title)
+    caption = "They wander below the threshold, 1 above their own line, and reach it by chance."
+    return Figure("Voltages", caption, figure)

@@ -29,7 +29,7 @@ def membranes(u_TK: Tensor, classes: Sequence[str], truth: str) -> Figure:
     T = torch.arange(1, len(u_TK) + 1)
     best = int(u_TK.mean(0).argmax())
     traces = [
-        line(T, u_T, name, line={"width": 3 if k == best else 1})
+        line(T, u_T, name, line={"width": 3 if k == best else 1.2, "dash": "dot" if k >= len(COLOURS) else "solid"})
         for k, (name, u_T) in enumerate(zip(classes, u_TK.T, strict=True))
     ]
     figure = plot(*traces, xaxis_title="time step", yaxis_title="membrane")

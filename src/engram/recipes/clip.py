@@ -32,6 +32,8 @@ from engram.recipes.vit import fitted, own_picture
 SPECIALS = ("<unk>", "<|startoftext|>", "<pad>", "<|endoftext|>")
 EVALUATION_BATCH = 250
 SHOWN = 16
+OTHERS = 100
+"""pictures and captions of the test with which what is looked at is compared"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,9 +280,31 @@ class CLIPRecipe(Pretrained):
         in_picture = {name: value for name, value in seen.items() if name.startswith("picture")}
         in_text = {name: value for name, value in seen.items() if name.startswith("text")}
         grid = model.picture.patches.grid
-        yield rollout.rollout_picture(in_picture, image_1CHW[0], grid)
-        yield rollout.class_attention(in_picture, image_1CHW[0], grid)
-        yield attention.attention_grid(in_text, data.tokeniser.tokens(x_1T[0].tolist()))
+        patches = ["class", *map(str, range(1, 1 + grid[0] * grid[1]))]
+        yield rollout.rollout_picture(in_picture, image_1CHW[0], grid).of("picture encoder")
+        yield rollout.class_attention(in_picture, image_1CHW[0], grid).of("picture encoder")
+        yield attention.attention_grid(in_picture, patches).of("picture encoder")
+        yield attention.attention_grid(in_text, data.tokeniser.tokens(x_1T[0].tolist())).of("text encoder")
+
+    def among_others(self, model: CLIP, data: Captioned, image_1CHW: Tensor, text: str) -> tuple[float, list[Figure]]:
+        """The cosine of a picture and a text, and those of each with others of the test."""
+        images, texts = [image_1CHW], [text]
+        if "test" in data.data.splits:
+            part = data.data.test
+            chosen = torch.linspace(0, len(part) - 1, min(len(part), OTHERS)).round().long()
+            others = part["image"][chosen].float() / 255
+            images.append(others[(others != image_1CHW).flatten(1).any(1)])
+            texts += [other for other in dict.fromkeys(part["caption"][i] for i in chosen.tolist()) if other != text]
+        image_BCHW = torch.cat(images)
+        with torch.no_grad():
+            cosine_BK = model.pictures(image_BCHW) @ self.texts(model, data, texts).T
+        shown = clip.retrieval(cosine_BK, image_BCHW, texts, paired=True, some=1, best=8)
+        drawn = []
+        for figure, what, cosine_N in zip(shown, ("picture", "text"), (cosine_BK[:, 0], cosine_BK[0]), strict=True):
+            rank = 1 + int((cosine_N > cosine_N[0]).sum())
+            caption = f"The best by their cosine. The {what} looked at, green, is number {rank} of {len(cosine_N)}."
+            drawn.append(replace(figure, caption=caption))
+        return cosine_BK[0, 0].item(), drawn
 
     def _item(self, data: Captioned, item: int) -> tuple[Tensor, str]:
         part = data.data.test
@@ -292,9 +316,9 @@ class CLIPRecipe(Pretrained):
         image, text = (torch.empty(0), "") if subject.image and subject.text else self._item(data, subject.item)
         image = own_picture(subject.image, matcher(model).config.shape, data.preprocess) if subject.image else image
         text = subject.text or text
-        return f"{subject.image or f'test picture {subject.item}'} and «{text}»", list(
-            self.views(matcher(model), data, image, text)
-        )
+        cosine, among = self.among_others(matcher(model), data, image, text)
+        said = f"{subject.image or f'test picture {subject.item}'} and «{text}», cosine {cosine:.2f}"
+        return said, [*among, *self.views(matcher(model), data, image, text)]
 
     def probe(self, model: nn.Module, data: Captioned, item: int) -> str:
         image, text = self._item(data, item)

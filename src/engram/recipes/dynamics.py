@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from engram.core.errors import EngramError
-from engram.core.learner import Learner
+from engram.core.learner import Batch, Learner
 from engram.core.registry import Request, Sample, recipe
 from engram.core.seeding import generator
 from engram.data.series import read_series
@@ -67,22 +67,29 @@ class Flow(Timed):
 
     def figures(self, learner: Learner, data: Tensor) -> Iterator[Figure]:
         assert isinstance(learner, Passing)
-        model, ideal_TK = learner.model, learner.model.ideal(learner.u_TD)
-        yield population.over_time(learner.time_s, learner.seen_TK, ideal_TK, learner.u_TD, model.names)
-        if len(model.names) > 1:
-            yield population.plane(learner.seen_TK, ideal_TK, model.names)
-        first = model.of(next(node for node in model.nodes if node.kind == "population"))
+        yield from self.views(learner, {})
+        first = learner.model.of(next(node for node in learner.model.nodes if node.kind == "population"))
         yield population.tuning(first)
-        if self.model.spiking:
-            yield population.last_spikes(learner.spikes, len(learner.state.v_N))
         yield population.error_by_size(first)
 
+    def views(self, learner: Passing, passed: Batch) -> Iterator[Figure]:
+        names, ideal_TK = learner.model.names, learner.model.ideal(learner.u_TD)
+        yield population.over_time(learner.time_s, learner.seen_TK, ideal_TK, learner.u_TD, names)
+        if len(names) > 1:
+            yield population.plane(learner.seen_TK, ideal_TK, names)
+        if self.model.spiking:
+            yield population.last_spikes(learner.spikes, len(learner.state.v_N))
+
     def probe(self, model: nn.Module, data: Tensor, item: int) -> str:
-        """A second of the input from time step `item` on, beginning at rest."""
-        if not 0 <= item < len(data):
-            raise EngramError(f"item must be a time step from 0 to {len(data) - 1}, not {item}.")
-        model(data[item : item + round(1000 / self.model.step_ms)])
-        return f"the input from {item * self.model.step_ms:g} ms on, beginning at rest"
+        said, passed = self.moment(data, item)
+        model(passed["current"])
+        return said
+
+    def moment(self, data: Tensor, item: int) -> tuple[str, Batch]:
+        return self.input_from(data, item, most_ms=1000)
+
+    def at_rest(self, model: System, item: int) -> Passing:
+        return Passing(model)
 
     def sample(self, learner: Learner, data: Tensor, request: Request) -> Sample:
         """The same input through neurons that are drawn anew, as often as asked: how alike is what they show?"""

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from engram.core.errors import EngramError
-from engram.core.learner import Learner
+from engram.core.learner import Batch, Learner
 from engram.core.registry import Request, Sample, recipe
 from engram.core.seeding import generator
 from engram.data.series import read_series
 from engram.figures.figure import Figure
-from engram.figures.neuron import neuron
+from engram.figures.neuron import frequency_current, neuron
 from engram.neurons.hodgkin_huxley import HodgkinHuxley
 from engram.neurons.simulation import Simulation, Stretches
 from engram.neurons.stimulus import Stimulus
@@ -76,12 +76,16 @@ class Neurons(Timed):
         return {"rate_hz": learner.rates_hz().mean().item(), "spikes_in_all": float(spikes)}
 
     def probe(self, model: nn.Module, data: Tensor, item: int) -> str:
-        """50 ms of the current from time step `item` on, beginning at rest."""
-        if not 0 <= item < len(data):
-            raise EngramError(f"item must be a time step from 0 to {len(data) - 1}, not {item}.")
-        length = round(50 / self.model.step_ms)
-        model(data[item : item + length])
-        return f"the first 50 ms of the current from {item * self.model.step_ms:g} ms on, beginning at rest"
+        said, passed = self.moment(data, item)
+        model(passed["current"])
+        return said
+
+    def moment(self, data: Tensor, item: int) -> tuple[str, Batch]:
+        return self.input_from(data, item, most_ms=50)
+
+    def at_rest(self, model: Any, item: int) -> Simulation:
+        model.state.copy_(model.rest())
+        return Simulation(model, stride=1)
 
     def sample(self, learner: Learner, data: Tensor, request: Request) -> Sample:
         """The same neuron under the same current with other noise, as often as asked: how alike are the answers?"""
@@ -122,4 +126,8 @@ class HodgkinHuxleyRecipe(Neurons):
 
     def figures(self, learner: Learner, data: Tensor) -> Iterator[Figure]:
         assert isinstance(learner, Simulation)
-        yield from neuron(learner)
+        yield from self.views(learner, {})
+        yield frequency_current(self.model)
+
+    def views(self, learner: Simulation, passed: Batch) -> Iterator[Figure]:
+        return neuron(learner)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from engram.core.learner import Learner
+from engram.core.learner import Batch, Learner
 from engram.core.registry import recipe
 from engram.core.seeding import generator
 from engram.figures import neuron
@@ -48,8 +48,10 @@ class LIFRecipe(Neurons):
 
     def figures(self, learner: Learner, data: Tensor) -> Iterator[Figure]:
         assert isinstance(learner, Simulation)
-        last = self.model.neurons - 1
-        yield neuron.dimensionless(learner, last)
+        yield from self.views(learner, {})
         yield neuron.tuning_curve(learner)
-        yield neuron.raster(*learner.all_spikes(), self.model.neurons)
         yield neuron.intervals(learner)
+
+    def views(self, learner: Simulation, passed: Batch) -> Iterator[Figure]:
+        yield neuron.dimensionless(learner, self.model.neurons - 1)
+        yield neuron.raster(*learner.all_spikes(), self.model.neurons)

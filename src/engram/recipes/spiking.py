@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from engram.core.learner import Descent, Learner
-from engram.core.registry import recipe
+from engram.core.registry import Item, recipe
 from engram.core.tap import watch
 from engram.data.dataset import Data
 from engram.figures import classification, pictures, spiking
@@ -43,11 +43,23 @@ class SpikingRecipe(Classifier):
         logits_NK, label_N = predict(model, data.test)
         yield classification.confusion(logits_NK, label_N, data.classes)
         yield classification.mistakes(data.test["image"], logits_NK, label_N, data.classes)
-        with torch.no_grad(), watch(model, "spikes.*", "membrane") as seen:
-            model(data.test["image"][:1].float() / 255)
-        for name in seen:
-            if name.startswith("spikes."):
-                yield spiking.layer_raster(seen[name][:, 0], f"layer {name.removeprefix('spikes.')}")
-        yield spiking.membranes(seen["membrane"][:, 0], data.classes, data.classes[int(data.test["label"][0])])
+        yield from self.views(model, data, 0)[1]
         first = next(weight for weight in model.parameters() if weight.ndim > 1)
         yield pictures.filters(first.detach(), tuple(data.train["image"].shape[1:]))
+
+    def views(self, model: nn.Module, data: Data, item: int) -> tuple[str, list[Figure]]:
+        """What one picture was taken for, who fires while it is seen, and what the outputs make of it."""
+        with torch.no_grad(), watch(model, "spikes.*", "membrane") as seen:
+            said = self.probe(model, data, item)
+        layers = {name.removeprefix("spikes."): s_TBN for name, s_TBN in seen.items() if name.startswith("spikes.")}
+        rasters = [
+            spiking.layer_raster(s_TBN[:, 0], "input" if name == "in" else f"layer {name}")
+            for name, s_TBN in layers.items()
+        ]
+        truth = data.classes[int(data.test["label"][item])]
+        return said, [*rasters, spiking.membranes(seen["membrane"][:, 0], data.classes, truth)]
+
+    def look(self, model: nn.Module, data: Data, subject: Item) -> tuple[str, list[Figure]]:
+        said, views = self.views(model, data, subject.item)
+        picture = pictures.sheet(data.test["image"][torch.tensor([subject.item])], 8)
+        return said, [Figure("Picture", f"{said[0].upper()}{said[1:]}.", picture), *views]

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from engram.core.errors import EngramError
-from engram.core.learner import Learner
+from engram.core.learner import Batch, Learner
 from engram.core.registry import Request, Sample, recipe
 from engram.core.seeding import generator
 from engram.core.tap import tap
@@ -18,6 +18,8 @@ from engram.neurons.balanced import Balanced, Living, irregularity
 from engram.recipes.timed import Timed
 
 WATCHED = 5
+FIRST_MS = 200.0
+"""that `engram look` shows"""
 
 
 class Ticks:
@@ -81,25 +83,34 @@ class SpikingNetworkRecipe(Timed):
 
     def figures(self, learner: Learner, data: None) -> Iterator[Figure]:
         assert isinstance(learner, Living)
-        model, all_spikes = learner.model, learner.spikes()
-        first = self.model.excitatory
-        yield spikes.two_rasters(all_spikes, first, learner.passed_ms)
-        yield spikes.rates_over_time(all_spikes, first, model.neurons, learner.passed_ms)
-        yield spikes.voltages(learner.v_TR, self.model.step_ms)
-        yield spikes.interval_histogram(all_spikes)
-        yield spikes.irregularities(irregularity(all_spikes, model.neurons))
+        yield from self.views(learner, {})
+        yield spikes.interval_histogram(learner.spikes())
+        yield spikes.irregularities(irregularity(learner.spikes(), learner.model.neurons))
 
-    def probe(self, model: nn.Module, data: None, item: int) -> str:
-        """The first 50 ms, with another noise for each item."""
-        assert isinstance(model, Balanced)
+    def views(self, learner: Living, passed: Batch) -> Iterator[Figure]:
+        all_spikes, first, end_ms = learner.spikes(), self.model.excitatory, learner.passed_ms
+        yield spikes.two_rasters(all_spikes, first, end_ms)
+        yield spikes.rates_over_time(all_spikes, first, learner.model.neurons, end_ms)
+        yield spikes.voltages(learner.v_TR, self.model.step_ms)
+
+    def moment(self, data: None, item: int) -> tuple[str, Batch]:
+        """The beginning, with another noise for each item."""
         if item < 0:
             raise EngramError(f"item must be a number from 0 on, not {item}.")
-        steps = round(50 / self.model.step_ms)
+        steps = round(FIRST_MS / self.model.step_ms)
+        return f"the first {FIRST_MS:g} ms from silence on, with noise {item}", {"steps": steps}
+
+    def at_rest(self, model: Balanced, item: int) -> Living:
+        return Living(model, generator(item, "outside"), min(WATCHED, self.model.excitatory))
+
+    def probe(self, model: nn.Module, data: None, item: int) -> str:
+        assert isinstance(model, Balanced)
+        said, passed = self.moment(data, item)
         watched = range(min(WATCHED, self.model.excitatory))
-        _, recording = model.step(model.rest(generator(item, "outside")), steps, record=watched)
+        _, recording = model.step(model.rest(generator(item, "outside")), passed["steps"], record=watched)
         tap("v", recording.v_TR)
         tap("s", recording.s_TR)
-        return f"the first 50 ms with noise {item}: {len(recording.spikes.neuron)} spikes"
+        return f"{said}: {len(recording.spikes.neuron)} spikes"
 
     def sample(self, learner: Learner, data: None, request: Request) -> Sample:
         """Other networks of the same kind, drawn anew: how alike are they?"""

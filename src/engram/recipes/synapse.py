@@ -19,6 +19,9 @@ from engram.neurons.lif import Spikes
 from engram.neurons.synapse import Synapse, convolved
 from engram.recipes.timed import Timed
 
+MOMENT_MS = 200.0
+"""that `engram look` shows"""
+
 
 class Filtering:
     """Lets stretches of spike trains pass through synapses."""
@@ -125,18 +128,30 @@ class SynapseRecipe(Timed):
 
     def figures(self, learner: Learner, data: Spikes) -> Iterator[Figure]:
         assert isinstance(learner, Filtering)
+        yield from self.views(learner, {"spikes": data})
+
+    def views(self, learner: Filtering, passed: Batch) -> Iterator[Figure]:
         yield synapse.responses(self.model.tau_ms, self.model.order)
-        yield synapse.filtered(data.of(0), learner.s_TN[:, 0], self.model.step_ms)
+        yield synapse.filtered(passed["spikes"].of(0), learner.s_TN[:, 0], self.model.step_ms)
 
     def probe(self, model: nn.Module, data: Spikes, item: int) -> str:
-        """The spikes from time step `item` on, beginning at rest."""
+        said, passed = self.moment(data, item)
+        model(passed["spikes"], passed["steps"])
+        return said
+
+    def at_rest(self, model: Synapse, item: int) -> Filtering:
+        model.state.copy_(model.rest())
+        return Filtering(model)
+
+    def moment(self, data: Spikes, item: int) -> tuple[str, Batch]:
+        """The spikes from time step `item` on."""
         if not 0 <= item < self.steps * self.stretch:
             raise EngramError(f"item must be a time step from 0 to {self.steps * self.stretch - 1}, not {item}.")
-        trains = self.batches(data)
+        step_ms = self.model.step_ms
+        trains = Trains(data, min(round(MOMENT_MS / step_ms), self.steps * self.stretch - item), step_ms)
         trains.position = item
-        batch = next(trains)
-        model(batch["spikes"], batch["steps"])
-        return f"{self.stretch_ms:g} ms of spikes from {item * self.model.step_ms:g} ms on"
+        said = f"{trains.steps * step_ms:g} ms of spikes from {item * step_ms:g} ms on, beginning at rest"
+        return said, next(trains)
 
     def sample(self, learner: Learner, data: Spikes, request: Request) -> Sample:
         """Other trains of the same rate."""

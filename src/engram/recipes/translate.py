@@ -17,7 +17,7 @@ from engram.core.tap import watch
 from engram.data.dataset import Info, Split
 from engram.data.pairs import ByLength, Pairs, encoded, padded
 from engram.data.tokeniser import Kind, Tokeniser
-from engram.figures import attention, embedding, position, rollout
+from engram.figures import ablation, arcs, attention, embedding, position, rollout
 from engram.figures.figure import Figure
 from engram.interop.huggingface import Checkpoint
 from engram.layers.decoding import Choice
@@ -26,6 +26,11 @@ from engram.recipes.language import MUON, TOKENISER, Pretrained, checkpoint, spo
 
 SPECIALS = ("<pad>", "</s>", "<unk>")
 EVALUATION_BATCH = 100
+ABLATED = (
+    ("encoder", "encoder", "attention"),
+    ("decoder to itself", "decoder", "attention"),
+    ("decoder to the source", "decoder", "cross"),
+)
 EVALUATED = 300
 """pairs that are translated on the way to see how many come out exactly; in the end all are"""
 
@@ -181,12 +186,19 @@ class TranslateRecipe(Pretrained):
         with torch.no_grad(), watch(model, "*.weights") as seen:
             model(x_1S, y_1T)
         before, after = data.tokeniser.tokens(source), data.tokeniser.tokens([*written, model.config.end])
-        encoder = {name: value for name, value in seen.items() if name.startswith("encoder")}
         yield attention.cross_attention(seen, after, before)
-        yield attention.attention_grid(encoder, before)
-        yield rollout.rollout_text(encoder, before)
+        encoder = {name: value for name, value in seen.items() if name.startswith("encoder")}
+        yield attention.attention_grid(encoder, before).of("encoder")
+        yield arcs.arcs(encoder, before).of("encoder")
+        yield rollout.rollout_text(encoder, before).of("encoder")
         decoder = {name: value for name, value in seen.items() if "decoder" in name and "cross" not in name}
-        yield attention.attention_head(decoder, data.tokeniser.tokens(y_1T[0].tolist()))
+        written_before = data.tokeniser.tokens(y_1T[0].tolist())
+        yield attention.attention_grid(decoder, written_before).of("decoder")
+        yield attention.attention_head(decoder, written_before).of("decoder")
+        yield arcs.arcs(decoder, written_before).of("decoder")
+        last = max(0, len(written) - 1)  # what follows it is the end, which needs no head
+        for title, stack, part in ABLATED:
+            yield ablation.head_ablation(model, lambda: model(x_1S, y_1T)[0, last], prefix=stack, part=part).of(title)
 
     def look(self, model: nn.Module, data: Pairs, subject: TranslatedItem) -> tuple[str, list[Figure]]:
         if subject.text:

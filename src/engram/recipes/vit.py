@@ -94,7 +94,6 @@ class ViTRecipe(Classifier, Pretrained):
         yield classification.mistakes(data.test["image"], logits_NK, label_N, data.classes)
         yield from self.views(model, data.test["image"][:1].float() / 255, data.classes)
         yield pictures.filters(model.patches.project.weight.detach(), tuple(model.config.shape))
-        yield position.patch_positions(model.patches.position, model.patches.grid)
 
     def views(self, model: ViT, image_1CHW: Tensor, classes: tuple[str, ...]) -> Iterator[Figure]:
         """Where the class token looks while one picture passes through."""
@@ -103,8 +102,11 @@ class ViTRecipe(Classifier, Pretrained):
         yield lens.likeliest(logits_K, list(classes), "What it is taken for")
         yield rollout.rollout_picture(seen, image_1CHW[0], model.patches.grid)
         yield rollout.class_attention(seen, image_1CHW[0], model.patches.grid)
-        yield attention.attention_grid(seen, ["class", *map(str, range(1, model.patches.position.shape[0]))])
+        patches = ["class", *map(str, range(1, model.patches.position.shape[0]))]
+        yield attention.attention_grid(seen, patches)
+        yield attention.attention_head(seen, patches)
         yield ablation.head_ablation(model, lambda: model(image_1CHW))
+        yield position.patch_positions(model.patches.position, model.patches.grid)
 
     def look(self, model: nn.Module, data: Data, subject: Picture) -> tuple[str, list[Figure]]:
         if subject.image:
