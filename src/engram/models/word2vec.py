@@ -9,7 +9,8 @@
     u += eta g h,  v += eta sum g u                    a mean hands on to each word its share                  (7)
 
 v_c is row c of W, a word as input, and what is kept in the end; u_o is row o of U, a word as output. In skip-gram, the
-words around a word each predict it; they have the same negatives, so that rows are loaded once for all of them. Word 0 stands for all that are not in the vocabulary: its count is 0, so (5) drops it.
+words around a word each predict it; they have the same negatives, so that rows are loaded once for all of them. Word 0
+stands for all that are not in the vocabulary: its count is 0, so (5) drops it.
 """
 
 import math
