@@ -13,7 +13,7 @@ from engram.data.corpus import Tokens
 from engram.data.sentences import Sentences, counts, names_of, vocabulary
 from engram.models.word2vec import NegativeSampling, Sampling, Word2Vec
 
-LINES, LEAST, WIDTH, BATCH = 268_000, 5, 100, 10_000
+LINES, LEAST, WIDTH, BATCH = 268_000, 5, 100, 50_000
 WORK = (
     "skip-gram once through 1.9 million words of poetry: vectors of 100, windows of 5, 5 negatives, sample 1e-3, words "
     "that occur 5 times or more"

@@ -168,6 +168,7 @@ class NegativeSampling:
         self.model, self.sampling, self.steps, self.generator = model, sampling, steps, generator
         self.done = 0
         self.chances = Chances.of(model.count.numpy(), sampling.sample)
+        self.pool = ThreadPoolExecutor(sampling.workers)
         self.negative = 2 * sampling.negative + 2 if sampling.share == "sentence" else sampling.negative
 
     def step(self, batch: Batch) -> Metrics:
@@ -177,8 +178,7 @@ class NegativeSampling:
         if workers == 1:
             measured = [self._learn(*parts[0])]
         else:
-            with ThreadPoolExecutor(workers) as pool:
-                measured = list(pool.map(lambda part: self._learn(*part), parts))
+            measured = list(self.pool.map(lambda part: self._learn(*part), parts))
         self.done += 1
         loss, pairs = map(sum, zip(*measured, strict=True))
         return {"loss": torch.tensor(loss / pairs, dtype=torch.float64)} if pairs else {}
