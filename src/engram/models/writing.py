@@ -7,6 +7,7 @@ nobody sees it: each token keeps its own place, and all rows end together. One t
 blocks in a kernel of their own (layers/round).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -33,14 +34,14 @@ class Reads(Protocol):
         """Let row i go on from row `row_B[i]`."""
 
 
-class Writer:
+class Writer(ABC):
     """A model that says what comes next, and can therefore write."""
 
     config: Any
 
+    @abstractmethod
     def reader(self, *, cached: bool = True) -> Reads:
         """What reads for it; without a cache, everything anew each time."""
-        raise NotImplementedError
 
     def generate(
         self,
