@@ -9,7 +9,7 @@ from engram.figures import page
 from engram.figures.curves import series
 from engram.figures.figure import COLOURS, Figure, line, plot
 from engram.figures.report import headline
-from engram.training.folder import RunFolder
+from engram.training.folder import RunFolder, write, writing
 from engram.training.progress import clock
 from engram.training.run import recipe_of
 
@@ -37,8 +37,9 @@ def write_comparison(paths: Sequence[Path], out: Path) -> Path:
         page.figures(curves(metrics)),
         page.matrix("What was set otherwise", otherwise({name: settings(one) for name, one in recipes.items()})),
     )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_bytes(content)
+    with writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+    write(out, content)
     return out
 
 
@@ -60,7 +61,7 @@ def curves(metrics: Mapping[str, Rows]) -> Iterator[Figure]:
             counted[name] = counted.get(name, 0) + 1
     shared = sorted(name for name, count in counted.items() if count > 1 and not name.startswith("test_"))
     for name in sorted(shared, key=lambda name: (not name.startswith("valid_"), name)):
-        for axis, title in (("step", "step"), ("seconds", "seconds")):
+        for axis in ("step", "seconds"):
             traces = [
                 line(*along(rows, name, axis), run, line={"color": COLOURS[i % len(COLOURS)]})
                 for i, (run, rows) in enumerate(metrics.items())
@@ -68,7 +69,7 @@ def curves(metrics: Mapping[str, Rows]) -> Iterator[Figure]:
             where = "step by step" if axis == "step" else "for the time it took"
             caption = "Validation." if name.startswith("valid_") else "While learning."
             label = name.removeprefix("valid_").replace("_", " ")
-            yield Figure(f"{label}, {where}", caption, plot(*traces, xaxis_title=title, yaxis_title=label))
+            yield Figure(f"{label}, {where}", caption, plot(*traces, xaxis_title=axis, yaxis_title=label))
 
 
 def along(rows: Rows, name: str, axis: str) -> tuple[list[float], list[float]]:

@@ -59,7 +59,7 @@ def crossings(V_TN: Array, threshold: float) -> tuple[NDArray[np.int64], NDArray
         for first in range(np.uint64(0), N, np.uint64(LANES)):
             last, any_of_them = min(first + np.uint64(LANES), N), np.int64(0)
             for i in range(first, last):
-                any_of_them |= _below(before[i], threshold) & ~_below(after[i], threshold)
+                any_of_them |= below(before[i], threshold) & ~below(after[i], threshold)
             for i in range(first, last if any_of_them < 0 else first):
                 if before[i] < threshold and after[i] >= threshold:
                     t_C[found], i_C[found] = t, i
@@ -68,7 +68,7 @@ def crossings(V_TN: Array, threshold: float) -> tuple[NDArray[np.int64], NDArray
 
 
 @inlined
-def _below(V: float, threshold: float) -> Any:
+def below(V: float, threshold: float) -> Any:
     """Negative where V < threshold: signs are quicker to collect from many neurons than answers."""
     return np.float64(V - threshold).view(np.int64)
 
@@ -223,7 +223,7 @@ def _decay_all(z_L: Array) -> None:
     which of the two a neuron gets depends on its own z alone."""
     far = np.int64(0)
     for i in range(LANES):
-        far |= _below(SMALL, z_L[i])
+        far |= below(SMALL, z_L[i])
     if far >= 0:
         for i in range(LANES):
             z_L[i] = _short_decay(z_L[i])

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from engram.neurons.kernels import LANES, aim_gates, compiled, inlined, relax_gates, relax_voltage
+from engram.neurons.kernels import LANES, aim_gates, below, compiled, inlined, relax_gates, relax_voltage
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -219,11 +219,11 @@ def _lif_step(
             e_m, e_s, from_s = e_m_N[first], e_s_N[first], from_s_N[first]
             for i in range(first, last):
                 v_N[i], s_N[i] = v_N[i] * e_m + drive_N[i] + s_N[i] * from_s, s_N[i] * e_s
-                over |= _above(v_N[i])
+                over |= below(BELOW_1, v_N[i])
         else:
             for i in range(first, last):
                 v_N[i], s_N[i] = v_N[i] * e_m_N[i] + drive_N[i] + s_N[i] * from_s_N[i], s_N[i] * e_s_N[i]
-                over |= _above(v_N[i])
+                over |= below(BELOW_1, v_N[i])
         if over < 0:
             so_far = found
             for i in range(first, last):
@@ -235,12 +235,6 @@ def _lif_step(
                 if circuit.hold_N[i] > 0:
                     _hold(v_N, waiting, i, t + 1 + circuit.hold_N[i])
     return found
-
-
-@inlined
-def _above(v: float) -> Any:
-    """Negative where v >= 1: the sign is quicker to collect from all neurons than the answer to a comparison."""
-    return np.float64(BELOW_1 - v).view(np.int64)
 
 
 @inlined

@@ -18,6 +18,8 @@ EVALUATED, EXAMINED = 1 << 15, 1 << 18
 """tokens that an evaluation goes through on the way, and at the end"""
 EVALUATION_TOKENS = 1 << 13
 """tokens that are passed at once"""
+SPECIALS = {"bpe": ("<|endoftext|>",), "wordpiece": ("[UNK]",), "words": ("[UNK]",)}
+"""special tokens of each kind of tokeniser, for texts that are continued"""
 LOOKED_AT = 48
 """tokens of the validation text that are looked at where no text is given"""
 

@@ -18,7 +18,7 @@ from engram.figures.figure import Figure
 from engram.layers.int8 import quantised
 from engram.models import writing
 from engram.models.gpt import GPT
-from engram.recipes.continuing import Reading, Writing, continued, end_of, excerpt, how_well, read_along
+from engram.recipes.continuing import SPECIALS, Reading, Writing, continued, end_of, excerpt, how_well, read_along
 from engram.recipes.language import MUON, Language, checkpoint
 
 
@@ -48,11 +48,7 @@ class GPTRecipe(Language):
             "dropout": 0.1, "weight_decay": 0.1,
         },
     }  # fmt: skip
-    specials: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "bpe": ("<|endoftext|>",),
-        "wordpiece": ("[UNK]",),
-        "words": ("[UNK]",),
-    }
+    specials: ClassVar[Mapping[str, tuple[str, ...]]] = SPECIALS
     Ask: ClassVar[type] = GPTWriting
     Subject: ClassVar[type] = Reading
 

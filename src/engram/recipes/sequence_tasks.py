@@ -9,7 +9,7 @@ A task loads its data, says what the network's entrance and exit must be, and ho
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from engram.data.tokeniser import Tokeniser
 from engram.figures import classification, embedding, lens, memory
 from engram.figures.figure import Figure
 from engram.models.recurrent import Recurrent
-from engram.recipes.continuing import continued, excerpt, how_well
+from engram.recipes.continuing import SPECIALS, continued, excerpt, how_well
 from engram.recipes.language import TOKENISER, trained
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 EVALUATION_BATCH = 250
 SHOWN = 200
 """steps of a series that are drawn"""
-SPECIALS = {"bpe": ("<|endoftext|>",), "wordpiece": ("[UNK]",), "words": ("[UNK]",)}
 
 
 class Task(ABC):
@@ -129,7 +128,15 @@ class Answers(Task):
     """Something at the end of a sequence."""
 
     def load(self, folder: Path | None) -> Data:
-        return datasets.load(self.recipe.data, **self._options())
+        data = datasets.load(self.recipe.data, **self._options())
+        if "point" not in data.train:
+            return data
+        mean, std = data.train["point"].mean(), data.train["point"].std().clamp(min=1e-8)
+        splits = {
+            name: Split({**part.columns, "point": ((part["point"] - mean) / std).float()})
+            for name, part in data.splits.items()
+        }
+        return replace(data, splits=splits)
 
     def _options(self) -> dict[str, int]:
         """What makes a generated task as long as it is wanted."""
@@ -163,9 +170,7 @@ class Answers(Task):
             raise EngramError(f"{data.info.name} has no labels, and without them there is nothing to say at the end.")
         if "image" in split:
             return split["image"].float().div(255).transpose(1, 2).flatten(2), split["label"]
-        point_NT = data.train["point"]
-        mean, std = point_NT.mean(), point_NT.std().clamp(min=1e-8)
-        return ((split["point"] - mean) / std).float()[:, :, None], split["label"]
+        return split["point"][:, :, None], split["label"]
 
     def batches(self, data: Data) -> Batches:
         def named(batch: dict[str, Any], _: torch.Generator) -> dict[str, Any]:

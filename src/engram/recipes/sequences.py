@@ -104,11 +104,13 @@ class Sequences(Recipe):
         return self.task.files(data)
 
     def learner(self, data: Any) -> Gradient:
-        model = Recurrent(replace(self.model, **self.task.ends(data)))  # type: ignore[arg-type]
-        return Gradient(model, self.loss, self.descent, self.steps)
+        task = self.task
+        model = Recurrent(replace(self.model, **task.ends(data)))  # type: ignore[arg-type]
 
-    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Metrics]:
-        return self.task.loss(network(model), batch)
+        def loss(model: nn.Module, batch: Batch) -> tuple[Tensor, Metrics]:
+            return task.loss(network(model), batch)
+
+        return Gradient(model, loss, self.descent, self.steps)
 
     def batches(self, data: Any) -> Source:
         return self.task.batches(data)
