@@ -13,19 +13,17 @@ from engram.data.corpus import Tokens
 from engram.data.sentences import Sentences, counts, names_of, vocabulary
 from engram.models.word2vec import NegativeSampling, Sampling, Word2Vec
 
-LINES, LEAST, WIDTH, BATCH = 268_000, 5, 100, 50_000
-WORK = (
-    "skip-gram once through 1.9 million words of poetry: vectors of 100, windows of 5, 5 negatives, sample 1e-3, words "
-    "that occur 5 times or more"
-)
+POEMS, LEAST, WIDTH, BATCH = 268_000, 5, 100, 50_000
+SETTINGS = "vectors of 100, windows of 5, 5 negatives, sample 1e-3, words that occur 5 times or more"
+WORK = f"skip-gram once through 770 000 words of prose, the Brown corpus: {SETTINGS}"
 UNIT = "words/s"
 
 
 class Text:
     """The same words for all: as numbers for engram, as lists of strings for gensim."""
 
-    def __init__(self, lines: int = LINES) -> None:
-        texts = list(data.load("poetry").train["text"][:lines])
+    def __init__(self, name: str = "brown", lines: int | None = None) -> None:
+        texts = list(data.load(name).train["text"][:lines])
         tokeniser = vocabulary(texts, LEAST, 0)
         self.names = names_of(tokeniser)
         known = [[i for i in row if i] for row in tokeniser.encode_all(texts)]
@@ -63,8 +61,8 @@ class Text:
         return found
 
 
-def contestants(workers: int = 1) -> dict[str, Contestant]:
-    text = Text()
+def contestants(workers: int = 1, text: Text | None = None) -> dict[str, Contestant]:
+    text = text or Text()
 
     def gensim() -> Callable[[], float]:
         model = text.gensim(workers, 1)

@@ -17,6 +17,7 @@ from engram.models.word2vec import (
     noise,
     one_hot,
     pairs,
+    with_room,
 )
 from engram.models.word2vec_kernel import kernel
 
@@ -37,8 +38,9 @@ def train(words, ids, ends, *, window=1, negatives, share="window", cbow=False, 
     """The kernel with negatives that are known: each is drawn from the few that are given, all equally probable."""
     chance, alias = np.zeros(len(negatives), np.uint32), np.array(negatives, np.int32)
     keep = np.full(len(words.v), 2**32, np.uint64) if keep is None else keep
-    return kernel(words.config.width)(
-        np.array(ids, np.int32), np.array(ends, np.int64), words.v.numpy(), words.u.numpy(), keep, chance, alias,
+    v, u = with_room(words.v), with_room(words.u)
+    return kernel(v.shape[1])(
+        np.array(ids, np.int32), np.array(ends, np.int64), v, u, keep, chance, alias,
         window, len(negatives) if share == "sentence" else 3, weight, RATE, seed, cbow, share == "sentence",
     )  # fmt: skip
 
@@ -91,7 +93,7 @@ def test_windows_one_after_the_other_are_steps_down_torchs_gradient(count):
     torch.testing.assert_close(words.u, before.u, rtol=1e-5, atol=1e-6)
 
 
-def windows_of(seed, n, window):
+def windows_of(seed, n, window, between=0):
     """The reaches that the kernel draws for the first sentence of n words, from splitmix64 as its paper has it."""
     state, mask = seed, 2**64 - 1
 
@@ -105,7 +107,36 @@ def windows_of(seed, n, window):
 
     for _ in range(n):  # whether each word is kept
         draw()
-    return [window - ((draw() >> 32) * window >> 32) for _ in range(n)]
+    reach = []
+    for _ in range(n):
+        reach.append(window - ((draw() >> 32) * window >> 32))
+        for _ in range(between):  # the negatives of each window
+            draw()
+    return reach
+
+
+@pytest.mark.parametrize("n", [3, 8, 25])
+def test_wide_windows_are_steps_down_torchs_gradient(n):
+    """Up to ten words around each: full fours of inputs, and what is left of them."""
+    ids, window = list(range(1, n + 1)), 5
+    words, before = model(scale=0.1, width=100), model(scale=0.1, width=100)
+    train(words, ids, [n], window=window, negatives=[35])
+    for i, reach in enumerate(windows_of(3, n, window, between=3)):
+        context = [ids[j] for j in range(n) if 0 < abs(i - j) <= reach]
+        own, negatives = torch.tensor([ids[i]] * len(context)), torch.full((len(context), 3), 35)
+        v, u = descended(before, lambda v, u, c=context, o=own, k=negatives: negative_loss(v[c], u, o, k))
+        before.v.copy_(v)
+        before.u.copy_(u)
+    torch.testing.assert_close(words.v, before.v, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(words.u, before.u, rtol=1e-5, atol=1e-6)
+
+
+def test_the_room_behind_a_row_stays_zero():
+    words = model(width=E)
+    train(words, list(range(1, 30)), [29], window=5, negatives=[35])
+    assert with_room(words.v).shape == (V, 16)
+    assert not with_room(words.v)[:, E:].any()
+    assert not with_room(words.u)[:, E:].any()
 
 
 @pytest.mark.parametrize("n", [2, 5, 11, 30])

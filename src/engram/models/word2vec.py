@@ -51,8 +51,7 @@ class Word2Vec(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
-        self.v = nn.Parameter(torch.empty(config.vocabulary, config.width), requires_grad=False)
-        self.u = nn.Parameter(torch.empty(config.vocabulary, config.width), requires_grad=False)
+        self.v, self.u = table(config.vocabulary, config.width), table(config.vocabulary, config.width)
         self.count: Tensor
         self.register_buffer("count", torch.zeros(config.vocabulary, dtype=torch.int64))
         self.initialise()
@@ -73,6 +72,18 @@ class Word2Vec(nn.Module):
         own_B = F.softplus(-(h_BE * self.u[output_B]).sum(-1))
         others_BK = F.softplus(torch.einsum("be,bke->bk", h_BE, self.u[negative_BK]))
         return (own_B + (others_BK * (negative_BK != output_B[:, None])).sum(-1)).mean()  # (3)
+
+
+def table(rows: int, width: int) -> nn.Parameter:
+    """Rows with room for a multiple of eight numbers, so that no loop over one has a rest; the room stays zero."""
+    padded = -(-width // 8) * 8
+    return nn.Parameter(torch.zeros(rows, padded)[:, :width], requires_grad=False)
+
+
+def with_room(table: Tensor) -> NDArray[np.float32]:
+    """The rows of a table with the room behind them, in the same memory."""
+    padded = table.stride(0)
+    return table.as_strided((len(table), padded), (padded, 1)).numpy()
 
 
 # ---------------------------------------------------------------------- learning
@@ -184,9 +195,9 @@ class NegativeSampling:
         return {"loss": torch.tensor(loss / pairs, dtype=torch.float64)} if pairs else {}
 
     def _learn(self, part: tuple[NDArray[np.int32], NDArray[np.int64]], seed: int) -> tuple[float, int]:
-        sampling, chances = self.sampling, self.chances
-        return kernel(self.model.config.width)(
-            *part, self.model.v.numpy(), self.model.u.numpy(), chances.keep, chances.chance, chances.alias,
+        sampling, chances, v, u = self.sampling, self.chances, with_room(self.model.v), with_room(self.model.u)
+        return kernel(v.shape[1])(
+            *part, v, u, chances.keep, chances.chance, chances.alias,
             sampling.window, self.negative, sampling.negative / self.negative, sampling.eta(self.done / self.steps),
             seed, sampling.predict == "cbow", sampling.share == "sentence",
         )  # fmt: skip

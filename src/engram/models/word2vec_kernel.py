@@ -105,8 +105,8 @@ def _skip_gram(
                 _fetch(u, target, words, first, K, Y, dY, E)
                 for j in range(U(0), m, FOUR):
                     count = min(FOUR, m - j)
-                    left = j - window if shared and j > window else U(0)
-                    right = left + _sixes(min(n, j + FOUR + window) - left if shared else K)
+                    left, right = _around(j, n, reach, window) if shared else (U(0), K)
+                    right = left + _sixes(right - left)
                     last = first + _sixes(negative) if shared else first
                     _scores(v, context, j, Y, left, right, first, last, G, E)
                     if shared:
@@ -220,7 +220,8 @@ def _noise(target: Any, first: Any, last: Any, chance: Any, alias: Any, state: A
     for k in range(first, last):
         bits = _random(state)
         w = _below(bits, U(len(chance)))
-        target[k] = w if (bits & U(0xFFFFFFFF)) < chance[w] else U(alias[w])
+        other = U(alias[w])  # read in any case: a branch would be guessed wrong every other time
+        target[k] = w if (bits & U(0xFFFFFFFF)) < chance[w] else other
 
 
 # ---------------------------------------------------------------------- errors
@@ -253,23 +254,55 @@ def _errors_in_sentence(
 ) -> Any:  # fmt: skip
     """The same for words j … j + 3 against the words around and the negatives of the sentence."""
     loss, measured = 0.0, U(0)
+    if measure:
+        for a in range(count):
+            more, pairs = _loss_in_sentence(G, j, a, n, reach, left, right, first, K, weight)
+            loss, measured = loss + more, measured + pairs
+    for g in range(FOUR * left, FOUR * right):
+        G[g] = rate - rate * _sigma(G[g])  # (6)
+    for g in range(FOUR * first, FOUR * last):
+        G[g] = -rate * weight * _sigma(G[g])  # (6)
     for a in range(FOUR):
         pairs = F(0)
         for i in range(left, right):
-            apart, g = i - (j + a) if i > j + a else (j + a) - i, FOUR * i + a
-            paired = a < count and i < n and apart > U(0) and apart <= reach[i]
-            if measure and paired:
-                loss += math.log1p(math.exp(-G[g]))
-            pairs += F(1) if paired else F(0)
-            G[g] = rate * (F(1) - _sigma(G[g])) if paired else F(0)  # (6)
-        each = pairs * weight
+            paired = F(1) if a < count and _paired(i, j + a, n, reach) else F(0)
+            pairs += paired
+            G[FOUR * i + a] *= paired
         for k in range(first, last):
-            g = FOUR * k + a
-            if measure and k < K:
-                loss += each * math.log1p(math.exp(G[g]))
-            G[g] = -rate * each * _sigma(G[g]) if k < K else F(0)  # (6)
-        measured += U(pairs) if measure else U(0)
+            G[FOUR * k + a] *= pairs if k < K else F(0)
     return loss, measured
+
+
+@inlined
+def _around(j: Any, n: Any, reach: Any, window: Any) -> Any:
+    """From where to where there are words that any of j … j + 3 is around."""
+    left, right = j - window if j > window else U(0), min(n, j + FOUR + window)
+    while left < j and left + reach[left] < j:
+        left += U(1)
+    while right > j + FOUR and right > j + FOUR + reach[right - U(1)]:
+        right -= U(1)
+    return left, right
+
+
+@inlined
+def _paired(i: Any, j: Any, n: Any, reach: Any) -> Any:
+    """Whether the j-th word of a sentence is around the i-th."""
+    apart = i - j if i > j else j - i
+    return i < n and apart > U(0) and apart <= reach[i]
+
+
+@inlined
+def _loss_in_sentence(
+    G: Any, j: Any, a: Any, n: Any, reach: Any, left: Any, right: Any, first: Any, K: Any, weight: Any
+) -> Any:
+    """(3) for the a-th of four inputs over all its pairs, and how many they are."""
+    loss, others, pairs = 0.0, 0.0, U(0)
+    for i in range(left, right):
+        if _paired(i, j + a, n, reach):
+            loss, pairs = loss + math.log1p(math.exp(-G[FOUR * i + a])), pairs + U(1)
+    for k in range(first, K):
+        others += math.log1p(math.exp(G[FOUR * k + a]))
+    return loss + F(pairs) * weight * others, pairs
 
 
 @inlined

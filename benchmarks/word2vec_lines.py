@@ -1,0 +1,12 @@
+"""Word vectors where sentences are short: lines of poetry."""
+
+from engram import bench
+from engram.bench import Contestant
+
+WORK = f"skip-gram once through 1.9 million words of poetry in short lines: {bench.load('word2vec').SETTINGS}"
+UNIT = "words/s"
+
+
+def contestants() -> dict[str, Contestant]:
+    speed = bench.load("word2vec")
+    return speed.contestants(text=speed.Text("poetry", speed.POEMS))
