@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME = {
+    "Autoencoder": "engram.models.autoencoder",
     "BERT": "engram.models.bert",
     "CLIP": "engram.models.clip",
     "CNN": "engram.models.cnn",
+    "Diffusion": "engram.models.diffusion",
     "EngramError": "engram.core.errors",
+    "GAN": "engram.models.gan",
     "GPT": "engram.models.gpt",
     "HodgkinHuxley": "engram.neurons.hodgkin_huxley",
     "MLP": "engram.models.mlp",
@@ -20,6 +23,7 @@ _HOME = {
     "ResNet": "engram.models.resnet",
     "Tokeniser": "engram.data.tokeniser",
     "Transformer": "engram.models.transformer",
+    "VAE": "engram.models.vae",
     "ViT": "engram.models.vit",
     "Word2Vec": "engram.models.word2vec",
     "WordVectors": "engram.models.word_vectors",
@@ -35,9 +39,13 @@ __all__ = [
     "BERT",
     "CLIP",
     "CNN",
+    "GAN",
     "GPT",
     "MLP",
     "RBM",
+    "VAE",
+    "Autoencoder",
+    "Diffusion",
     "EngramError",
     "HodgkinHuxley",
     "ResNet",
@@ -60,14 +68,18 @@ if TYPE_CHECKING:
     from engram.core.tap import tap, watch
     from engram.data.tokeniser import Tokeniser
     from engram.layers.attention import attention
+    from engram.models.autoencoder import Autoencoder
     from engram.models.bert import BERT
     from engram.models.clip import CLIP
     from engram.models.cnn import CNN
+    from engram.models.diffusion import Diffusion
+    from engram.models.gan import GAN
     from engram.models.gpt import GPT
     from engram.models.mlp import MLP
     from engram.models.rbm import RBM
     from engram.models.resnet import ResNet
     from engram.models.transformer import Transformer
+    from engram.models.vae import VAE
     from engram.models.vit import ViT
     from engram.models.word2vec import Word2Vec
     from engram.models.word_vectors import WordVectors
