@@ -13,7 +13,7 @@ from engram.core.seeding import generator
 from engram.models import samplers
 from engram.models.denoiser import Denoising, PointNet, UNet
 from engram.models.diffusion import Diffusion, schedule
-from engram.models.samplers import Levels
+from engram.models.samplers import Levels, Way
 
 MEANS, WEIGHTS, SPREAD = torch.tensor([-1.2, 0.3, 1.0]).double(), torch.tensor([0.3, 0.5, 0.2]).double(), 0.15
 
@@ -89,7 +89,7 @@ def test_noisy_has_the_moments_it_should():
 def test_with_the_exact_score_samplers_reach_the_distribution(kind, steps, furthest, noising):
     levels = schedule(config(noising=noising))
     x_T = torch.randn(4000, 1, generator=generator(1), dtype=torch.float64)
-    *_, end = samplers.sample(kind, exact(levels), levels, x_T, steps, generator(2))
+    *_, end = samplers.sample(kind, Way(exact(levels), levels, generator(2)), x_T, steps)
     assert end.t == 0
     distance = stats.wasserstein_distance(end.x[:, 0].numpy(), true_sample(40_000))
     assert distance < furthest
@@ -117,7 +117,7 @@ def test_second_order_is_of_second_order_and_ddim_of_first():
     x_T = torch.randn(50, 1, generator=generator(3), dtype=torch.float64)
 
     def error(kind, steps):
-        moments = list(samplers.sample(kind, exact(levels), levels, x_T, steps, generator(0)))
+        moments = list(samplers.sample(kind, Way(exact(levels), levels, generator(0)), x_T, steps))
         begin, end = moments[0].t, moments[-2].t  # before the last step, which leads to time 0 at once
         return np.abs(moments[-2].x[:, 0].numpy() - ode(levels, x_T, begin, end)).mean()
 
@@ -136,7 +136,7 @@ def test_ancestral_step_is_the_formula_of_the_notes():
     z = torch.randn(6, 1, dtype=torch.float64, generator=generator(5))
     sigma = math.sqrt(beta * (1 - before) / (1 - abar))
     expected = (x - beta / math.sqrt(1 - abar) * e) / math.sqrt(1 - beta) + sigma * z
-    found = samplers.ancestral(x, x_0, t, t - 1, levels, generator(5), None)
+    found = samplers.ancestral(x, x_0, t, t - 1, Way(None, levels, generator(5)))
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
@@ -149,7 +149,7 @@ def test_many_ancestral_steps_in_one_are_the_posterior():
     mean = (alpha * s_r**2 * x_t + a_r * (1 - alpha**2) * x_0) / s_t**2
     variance = (1 - alpha**2) * s_r**2 / s_t**2
     many = torch.full((200_000, 1), x_t, dtype=torch.float64)
-    found = samplers.ancestral(many, torch.full_like(many, x_0), t, r, levels, generator(0), None)
+    found = samplers.ancestral(many, torch.full_like(many, x_0), t, r, Way(None, levels, generator(0)))
     assert found.mean().item() == pytest.approx(mean, abs=0.005)
     assert found.var().item() == pytest.approx(variance, rel=0.02)
 
@@ -165,7 +165,7 @@ def test_inpainting_keeps_what_is_known_and_fills_in_what_goes_with_it():
 
     known = torch.tensor([[1.0, 0.0]], dtype=torch.float64).expand(3000, 2)
     mask = torch.tensor([True, False]).expand(3000, 2)
-    *_, end = samplers.inpaint(denoise, levels, known, mask, 60, 6, generator(0))
+    *_, end = samplers.inpaint(Way(denoise, levels, generator(0)), known, mask, 60, 6)
     torch.testing.assert_close(end.x[:, 0], known[:, 0])
     assert end.x[:, 1].mean().item() == pytest.approx(0.9, abs=0.1)
     assert end.x[:, 1].std().item() == pytest.approx(math.sqrt(1 - 0.81), rel=0.35)
@@ -175,13 +175,13 @@ def test_inpainting_keeps_what_is_known_and_fills_in_what_goes_with_it():
 def test_ways_begin_at_the_noise_and_end_at_time_0(kind):
     levels = schedule(config(levels=50))
     x_T = torch.randn(3, 1, dtype=torch.float64)
-    moments = list(samplers.sample(kind, exact(levels), levels, x_T, 7, generator(0)))
+    moments = list(samplers.sample(kind, Way(exact(levels), levels, generator(0)), x_T, 7))
     assert torch.equal(moments[0].x, x_T)
     assert [one.t for one in moments] == sorted({one.t for one in moments}, reverse=True)
     assert moments[0].t == (50 if kind != "second-order" else 48)  # where a twentieth can be seen
     assert moments[-1].t == 0
     with pytest.raises(EngramError, match="at least one step"):
-        list(samplers.sample(kind, exact(levels), levels, x_T, 0, generator(0)))
+        list(samplers.sample(kind, Way(exact(levels), levels, generator(0)), x_T, 0))
 
 
 # ---------------------------------------------------------------------- the model

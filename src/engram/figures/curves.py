@@ -19,6 +19,8 @@ def curves(metrics: Sequence[Mapping[str, Any]], learns: bool = True) -> Iterato
     """The learning curves, or those of what passes, then the flow of the gradient if it was measured."""
     names = list(dict.fromkeys(name for row in metrics for name in row if name not in ("step", "seconds")))
     plain = [name for name in names if "." not in name]
+    moving = {quantity for split, quantity in map(split_of, plain) if split != "test"}
+    plain = [name for name in plain if split_of(name)[1] in moving] or plain  # one value in the end is no curve
     if plain:
         yield learning_curves(metrics, plain, SPLITS if learns else SPANS)
     if layers := [name for name in names if name.startswith(GRADIENT)]:

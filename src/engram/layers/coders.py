@@ -9,15 +9,59 @@ A side that is odd is padded before it is halved, and cut after it is doubled.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from engram.core.errors import EngramError
 from engram.layers.activation import ACTIVATIONS
 from engram.layers.space import Space
 
 LEAK = 0.2
 """slope below zero of a discriminator's units, through which a gradient comes to the generator in any case"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coding(Space):
+    """A code, and the layers between it and a thing."""
+
+    code: int = 32
+    """size of the code (Z)"""
+    hidden: tuple[int, ...] = (512, 256)
+    """units of the dense layers before the code, and in the opposite order after it"""
+    channels: tuple[int, ...] = ()
+    """kernels of each convolutional stage instead, each of which halves height and width of a picture"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.code < 1:
+            raise EngramError(f"code must be at least 1, not {self.code}.")
+        for name in ("hidden", "channels"):
+            if any(units < 1 for units in getattr(self, name)):
+                raise EngramError(f"{name} must name layers of at least one unit, not {getattr(self, name)}.")
+
+    @property
+    def convolutional(self) -> bool:
+        return bool(self.channels) and self.pictures
+
+
+def coders(config: Coding, outputs: int, inputs: int, activation: str) -> tuple[nn.Module, nn.Module]:
+    """An encoder to `outputs` numbers, and a decoder from `inputs`."""
+    if config.convolutional:
+        down = Down(config, outputs, activation, norm=True)
+        return down, Up(config, inputs, activation, norm=True)
+    encoder = Dense([config.numbers, *config.hidden, outputs], activation)
+    return encoder, Dense([inputs, *config.hidden[::-1], config.numbers], activation, config.shape)
+
+
+def initialise(model: nn.Module) -> None:
+    """Variance that neither grows nor shrinks with depth, and no biases."""
+    for module in model.modules():
+        if isinstance(module, (nn.Linear, nn.Conv2d, nn.ConvTranspose2d)):
+            nn.init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
 
 
 class Dense(nn.Module):
@@ -38,10 +82,10 @@ class Dense(nn.Module):
 class Down(nn.Module):
     """(2) from a picture to `outputs` numbers."""
 
-    def __init__(self, space: Space, channels: Sequence[int], outputs: int, activation: str, norm: bool) -> None:
+    def __init__(self, config: Coding, outputs: int, activation: str, norm: bool) -> None:
         super().__init__()
-        sides = halved(space, len(channels))
-        widths = [space.shape[0], *channels]
+        channels, sides = config.channels, halved(config)
+        widths = [config.shape[0], *channels]
         self.convolutions = nn.ModuleList(
             nn.Conv2d(a, b, 4, stride=2, padding=1, bias=not norm) for a, b in zip(widths, widths[1:], strict=False)
         )
@@ -58,12 +102,12 @@ class Down(nn.Module):
 
 
 class Up(nn.Module):
-    """(3) from `inputs` numbers to a picture; `channels` as (2) has them, from the large picture to the small one."""
+    """(3) from `inputs` numbers to a picture."""
 
-    def __init__(self, space: Space, channels: Sequence[int], inputs: int, activation: str, norm: bool) -> None:
+    def __init__(self, config: Coding, inputs: int, activation: str, norm: bool) -> None:
         super().__init__()
-        *self.sides, self.smallest = halved(space, len(channels))
-        widths = [*channels[::-1], space.shape[0]]
+        *self.sides, self.smallest = halved(config)
+        widths = [*config.channels[::-1], config.shape[0]]
         self.into = nn.Linear(inputs, widths[0] * self.smallest[0] * self.smallest[1])
         self.norms = nn.ModuleList(nn.BatchNorm2d(width) if norm else nn.Identity() for width in widths[:-1])
         self.convolutions = nn.ModuleList(
@@ -78,10 +122,10 @@ class Up(nn.Module):
         return h_BCHW  # (3)
 
 
-def halved(space: Space, times: int) -> list[tuple[int, int]]:
+def halved(config: Coding) -> list[tuple[int, int]]:
     """Height and width of a picture, and after each halving, rounded up."""
-    sides = [(space.shape[1], space.shape[2])]
-    for _ in range(times):
+    sides = [(config.shape[1], config.shape[2])]
+    for _ in config.channels:
         sides.append((-(-sides[-1][0] // 2), -(-sides[-1][1] // 2)))
     return sides
 

@@ -18,8 +18,7 @@ from torch.nn import functional as F
 from engram.core.errors import EngramError
 from engram.core.tap import tap
 from engram.layers.activation import ActivationName
-from engram.layers.coders import Dense, Down, Up, sigma
-from engram.layers.space import Space
+from engram.layers.coders import Coding, coders, initialise, sigma
 
 FOLLOW = 0.02
 """how quickly the spread of codes follows the batches (r)"""
@@ -29,13 +28,7 @@ class Autoencoder(nn.Module):
     """A thing, its code, and the thing again."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Space):
-        code: int = 32
-        """size of the code (Z)"""
-        hidden: tuple[int, ...] = (512, 256)
-        """units of the dense layers before the code, and in the opposite order after it"""
-        channels: tuple[int, ...] = ()
-        """kernels of each stage instead, each of which halves height and width: a convolutional autoencoder"""
+    class Config(Coding):
         activation: ActivationName = "relu"
         """function of every hidden unit"""
         tied: bool = False
@@ -45,7 +38,6 @@ class Autoencoder(nn.Module):
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            check_layers(self.code, self.hidden, self.channels)
             if self.tied and self.channels:
                 raise EngramError("Only dense layers can be tied: leave out --tied or --channels.")
             if not self.noise >= 0:
@@ -108,31 +100,3 @@ class Autoencoder(nn.Module):
 
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
         return self.decode(self.codes(count, generator))  # (5)
-
-
-def check_layers(code: int, hidden: tuple[int, ...], channels: tuple[int, ...]) -> None:
-    """Refuse layers of no units."""
-    if code < 1:
-        raise EngramError(f"code must be at least 1, not {code}.")
-    for name, units in (("hidden", hidden), ("channels", channels)):
-        if any(one < 1 for one in units):
-            raise EngramError(f"{name} must name layers of at least one unit, not {units}.")
-
-
-def coders(config: Space, outputs: int, inputs: int, activation: str) -> tuple[nn.Module, nn.Module]:
-    """An encoder to `outputs` numbers and a decoder from `inputs`, convolutional where a picture is to have stages."""
-    channels, hidden = config.channels, config.hidden  # type: ignore[attr-defined]
-    if channels and config.pictures:
-        down = Down(config, channels, outputs, activation, norm=True)
-        return down, Up(config, channels, inputs, activation, norm=True)
-    encoder = Dense([config.numbers, *hidden, outputs], activation)
-    return encoder, Dense([inputs, *hidden[::-1], config.numbers], activation, config.shape)
-
-
-def initialise(model: nn.Module) -> None:
-    """Variance that neither grows nor shrinks with depth, and no biases."""
-    for module in model.modules():
-        if isinstance(module, (nn.Linear, nn.Conv2d, nn.ConvTranspose2d)):
-            nn.init.xavier_uniform_(module.weight)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from engram.core.errors import EngramError
 from engram.models import samplers
 from engram.models.denoiser import Denoising, PointNet, UNet
-from engram.models.samplers import Levels, Moment, SamplerName
+from engram.models.samplers import Levels, Moment, SamplerName, Way
 
 SHADES = 256
 """values of a pixel, for (7)"""
@@ -104,10 +104,8 @@ class Diffusion(nn.Module):
         """Moment by moment from noise to things."""
         self.must_know(label_B)
 
-        def denoise(u: Tensor, t: int) -> Tensor:
-            return self.denoise(u, t, label_B, guidance)
-
-        return samplers.sample(sampler, denoise, self.levels, x_T, steps, generator)
+        way = Way(lambda u, t: self.denoise(u, t, label_B, guidance), self.levels, generator)
+        return samplers.sample(sampler, way, x_T, steps)
 
     def must_know(self, label_B: Tensor | None) -> None:
         if label_B is not None and not self.config.classes:
@@ -135,7 +133,8 @@ class Diffusion(nn.Module):
 
     def fill(self, x: Tensor, mask: Tensor, generator: torch.Generator, *, steps: int = 50, repeats: int = 4) -> Tensor:
         """x with new things where `mask` is false."""
-        *_, end = samplers.inpaint(self.denoise, self.levels, self.config.inside(x), mask, steps, repeats, generator)
+        way = Way(self.denoise, self.levels, generator)
+        *_, end = samplers.inpaint(way, self.config.inside(x), mask, steps, repeats)
         return self.config.outside(end.x)
 
     def clean(self, x: Tensor, noise: float, generator: torch.Generator, *, steps: int = 20) -> Tensor:
@@ -146,8 +145,9 @@ class Diffusion(nn.Module):
             return x
         u = self.config.inside(x) * self.levels.at(t)[0]
         times = sorted({*torch.linspace(t, 1, steps).round().int().tolist(), 0}, reverse=True)
+        way = Way(self.denoise, self.levels, generator)
         for now, then in zip(times, times[1:], strict=False):
-            u = samplers.ddim(u, self.denoise(u, now), now, then, self.levels, generator, self.denoise)
+            u = samplers.ddim(u, self.denoise(u, now), now, then, way)
         return self.config.outside(u)
 
     def score(self, x: Tensor, t: int) -> Tensor:

@@ -23,9 +23,7 @@ from engram.core.average import Average
 from engram.core.errors import EngramError
 from engram.core.learner import Batch, Metrics
 from engram.core.tap import tap
-from engram.layers.coders import LEAK, Dense, Down, Up
-from engram.layers.space import Space
-from engram.models.autoencoder import check_layers
+from engram.layers.coders import LEAK, Coding, Dense, Down, Up
 
 PENALTY = 10.0
 
@@ -34,28 +32,20 @@ class GAN(nn.Module):
     """Both players."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Space):
+    class Config(Coding):
         code: int = 64
-        """size of the code that things are made from (Z)"""
         hidden: tuple[int, ...] = (256, 256)
-        """units of the dense layers of both players"""
-        channels: tuple[int, ...] = ()
-        """kernels of each stage instead, from the large picture to the small one (DCGAN)"""
         norm: bool = True
-        """normalise batches in the generator, if it is convolutional"""
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            check_layers(self.code, self.hidden, self.channels)
+        """normalise batches in the generator, if it is convolutional (DCGAN)"""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
         self.generator: nn.Module
         self.discriminator: nn.Module
-        if config.channels and config.pictures:
-            self.generator = Up(config, config.channels, config.code, "relu", config.norm)
-            self.discriminator = Down(config, config.channels, 1, "leaky", norm=False)
+        if config.convolutional:
+            self.generator = Up(config, config.code, "relu", config.norm)
+            self.discriminator = Down(config, 1, "leaky", norm=False)
         else:
             self.generator = Dense([config.code, *config.hidden, config.numbers], "leaky", config.shape)
             self.discriminator = Dense([config.numbers, *config.hidden[::-1], 1], "leaky")

@@ -87,35 +87,38 @@ class Levels:
         return [*dict.fromkeys(chosen.tolist()), 0]
 
 
-def sample(
-    kind: SamplerName, denoise: Denoise, levels: Levels, x_T: Tensor, steps: int, generator: torch.Generator
-) -> Iterator[Moment]:
+@dataclass(frozen=True)
+class Way:
+    """What a step needs beside where it is: who tells noise, how much of it there is when, and chance."""
+
+    denoise: Denoise
+    levels: Levels
+    generator: torch.Generator
+
+
+def sample(kind: SamplerName, way: Way, x_T: Tensor, steps: int) -> Iterator[Moment]:
     """The way from x_T, which is all noise, to a thing: the moment before each step, and the end."""
-    times = levels.times(steps, "noise" if kind == "second-order" else "time")
+    times = way.levels.times(steps, "noise" if kind == "second-order" else "time")
     step = STEPS[kind]()
     x = x_T
     for t, r in zip(times, times[1:], strict=False):
-        x_0 = denoise(x, t)
+        x_0 = way.denoise(x, t)
         yield Moment(t, x, x_0)
-        x = step(x, x_0, t, r, levels, generator, denoise)
+        x = step(x, x_0, t, r, way)
     yield Moment(0, x, x)
 
 
-def ancestral(
-    x: Tensor, x_0: Tensor, t: int, r: int, levels: Levels, generator: torch.Generator, denoise: Denoise
-) -> Tensor:
-    (a_t, s_t), (a_r, s_r) = levels.at(t), levels.at(r)
+def ancestral(x: Tensor, x_0: Tensor, t: int, r: int, way: Way) -> Tensor:
+    (a_t, s_t), (a_r, s_r) = way.levels.at(t), way.levels.at(r)
     alpha = (a_t / a_r) ** 2
     beta = 1 - alpha
     e = (x - a_t * x_0) / s_t  # (2)
-    z = torch.randn(x.shape, generator=generator, dtype=x.dtype)
+    z = torch.randn(x.shape, generator=way.generator, dtype=x.dtype)
     return (x - beta / s_t * e) / math.sqrt(alpha) + math.sqrt(beta) * s_r / s_t * z  # (3)
 
 
-def ddim(
-    x: Tensor, x_0: Tensor, t: int, r: int, levels: Levels, generator: torch.Generator, denoise: Denoise
-) -> Tensor:
-    (a_t, s_t), (a_r, s_r) = levels.at(t), levels.at(r)
+def ddim(x: Tensor, x_0: Tensor, t: int, r: int, way: Way) -> Tensor:
+    (a_t, s_t), (a_r, s_r) = way.levels.at(t), way.levels.at(r)
     return a_r * x_0 + s_r / s_t * (x - a_t * x_0)  # (4)
 
 
@@ -125,13 +128,11 @@ class SecondOrder:
     def __init__(self) -> None:
         self.before: tuple[Tensor, float] | None = None
 
-    def __call__(
-        self, x: Tensor, x_0: Tensor, t: int, r: int, levels: Levels, generator: torch.Generator, denoise: Denoise
-    ) -> Tensor:
-        (_, s_t), (a_r, s_r) = levels.at(t), levels.at(r)
+    def __call__(self, x: Tensor, x_0: Tensor, t: int, r: int, way: Way) -> Tensor:
+        (_, s_t), (a_r, s_r) = way.levels.at(t), way.levels.at(r)
         if r == 0:
             return x_0
-        h, D = levels.half_log_snr(r) - levels.half_log_snr(t), x_0
+        h, D = way.levels.half_log_snr(r) - way.levels.half_log_snr(t), x_0
         if self.before is not None:
             last, h_last = self.before
             D = x_0 + (x_0 - last) * (h / (2 * h_last))
@@ -139,17 +140,15 @@ class SecondOrder:
         return s_r / s_t * x - a_r * math.expm1(-h) * D  # (5)
 
 
-def langevin(
-    x: Tensor, x_0: Tensor, t: int, r: int, levels: Levels, generator: torch.Generator, denoise: Denoise
-) -> Tensor:
+def langevin(x: Tensor, x_0: Tensor, t: int, r: int, way: Way) -> Tensor:
     """Rounds of (6) at the noise of t, after which what is there is taken to the noise of r."""
-    a_t, s_t = levels.at(t)
+    a_t, s_t = way.levels.at(t)
     d = PACE * s_t**2
     for _ in range(ROUNDS):
         score = (a_t * x_0 - x) / s_t**2  # (2)
-        x = x + d * score + math.sqrt(2 * d) * torch.randn(x.shape, generator=generator, dtype=x.dtype)  # (6)
-        x_0 = denoise(x, t)
-    return ddim(x, x_0, t, r, levels, generator, denoise)
+        x = x + d * score + math.sqrt(2 * d) * torch.randn(x.shape, generator=way.generator, dtype=x.dtype)  # (6)
+        x_0 = way.denoise(x, t)
+    return ddim(x, x_0, t, r, way)
 
 
 STEPS: dict[str, Callable[[], Callable[..., Tensor]]] = {
@@ -160,21 +159,19 @@ STEPS: dict[str, Callable[[], Callable[..., Tensor]]] = {
 }
 
 
-def inpaint(
-    denoise: Denoise, levels: Levels, known: Tensor, mask: Tensor, steps: int, repeats: int, generator: torch.Generator
-) -> Iterator[Moment]:
+def inpaint(way: Way, known: Tensor, mask: Tensor, steps: int, repeats: int) -> Iterator[Moment]:
     """Fill in where `mask` is false: on the way down what is known is put in with the noise of the time, and each step
     is taken several times, from the same noise anew, so that the two parts come to agree (Lugmayr et al. 2022)."""
-    times = levels.times(steps, "time")
-    x = torch.randn(known.shape, generator=generator, dtype=known.dtype)
+    times = way.levels.times(steps, "time")
+    x = torch.randn(known.shape, generator=way.generator, dtype=known.dtype)
     for t, r in zip(times, times[1:], strict=False):
-        (a_t, _), (a_r, s_r) = levels.at(t), levels.at(r)
+        (a_t, _), (a_r, s_r) = way.levels.at(t), way.levels.at(r)
         for again in range(repeats):
-            x_0 = denoise(x, t)
+            x_0 = way.denoise(x, t)
             if again == 0:
                 yield Moment(t, x, x_0)
-            x = ancestral(x, x_0, t, r, levels, generator, denoise)
-            e, z = (torch.randn(known.shape, generator=generator, dtype=known.dtype) for _ in range(2))
+            x = ancestral(x, x_0, t, r, way)
+            e, z = (torch.randn(known.shape, generator=way.generator, dtype=known.dtype) for _ in range(2))
             x = torch.where(mask, a_r * known + s_r * e, x)
             if again + 1 < repeats and r > 0:
                 alpha = (a_t / a_r) ** 2

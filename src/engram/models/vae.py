@@ -23,21 +23,15 @@ from torch.nn import functional as F
 from engram.core.errors import EngramError
 from engram.core.tap import tap
 from engram.layers.activation import ActivationName
-from engram.layers.space import Space
-from engram.models.autoencoder import check_layers, coders, initialise
+from engram.layers.coders import Coding, coders, initialise
 
 
 class VAE(nn.Module):
     """A thing, the distribution of its code, and what codes stand for."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Space):
+    class Config(Coding):
         code: int = 20
-        """size of the code (Z)"""
-        hidden: tuple[int, ...] = (512, 256)
-        """units of the dense layers before the code, and in the opposite order after it"""
-        channels: tuple[int, ...] = ()
-        """kernels of each stage instead, each of which halves height and width: a convolutional VAE"""
         activation: ActivationName = "relu"
         """function of every hidden unit"""
         pixels: Literal["bernoulli", "gaussian"] = "bernoulli"
@@ -47,7 +41,6 @@ class VAE(nn.Module):
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            check_layers(self.code, self.hidden, self.channels)
             if not self.deviation > 0:
                 raise EngramError(f"deviation must be above 0, not {self.deviation}.")
 

@@ -110,7 +110,10 @@ class Generative(Recipe):
         """The model's own measures, and those that all have in common."""
         most = self.measured if split == "test" else self.measured // 5
         exam = Exam.of(data, split, column(data), most)
-        return self.own_marks(learner.model, data, split) | exam.marks(self.made(learner.model, exam.size, "measured"))
+        marks = exam.marks(self.made(learner.model, exam.size, "measured"))
+        if split != "test":
+            del marks["frechet_real"]  # it does not change with learning
+        return self.own_marks(learner.model, data, split) | marks
 
     def seen(self, data: Data, split: str, count: int) -> Tensor:
         """Things of a split, as a model takes them."""
