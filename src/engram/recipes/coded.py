@@ -133,7 +133,7 @@ class AutoencoderRecipe(Coded):
         "tiny": TINY,
         "points": POINTS | {"code": 1, "steps": 2000, "every": 500},
         "denoising": {"noise": 0.6},
-        "full": {"channels": STAGES, "steps": 5000, "every": 1250},
+        "full": {"channels": STAGES, "steps": 3000, "every": 1000},
     }
 
     steps: int = 2000
@@ -256,7 +256,7 @@ class GANRecipe(Coded):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "tiny": TINY,
         "points": POINTS | {"code": 2, "steps": 4000, "every": 1000, "lr": 1e-3, "judge_lr": 1e-3},
-        "full": {"channels": (48, 96), "steps": 6000, "every": 1500},
+        "full": {"channels": (48, 96), "steps": 5000, "every": 1250},
     }
 
     steps: int = 2500
