@@ -16,7 +16,7 @@ def recalled(rows: Tensor, names: Sequence[str] = ()) -> Figure:
     caption = "Above what was stored, below it what was given, and at the bottom what the network made of it."
     count = rows.shape[1]
     labels = [*[""] * 2 * count, *names] if names else ()
-    return Figure("Corrupted and recalled", caption, sheet(rows.flatten(0, 1) / 2 + 0.5, count, labels))
+    return Figure("Corrupted and recalled", caption, sheet(0.5 + 0.4 * rows.flatten(0, 1), count, labels))
 
 
 def energies(energy_BS: Tensor, most: int = 12) -> Figure:

@@ -83,6 +83,14 @@ class RBM(nn.Module):
             v_BV = draw(self.visible(h_BH), generator)
         return v_BV
 
+    def fill(self, v_BV: Tensor, known_BV: Tensor, rounds: int, generator: torch.Generator) -> Tensor:
+        """v with what `known` leaves open filled in, after many rounds in which the rest is held: probabilities."""
+        v, p = torch.where(known_BV, v_BV, draw(torch.sigmoid(self.b).expand_as(v_BV), generator)), v_BV
+        for _ in range(rounds):
+            p = self.visible(draw(self.hidden(v), generator))
+            v = torch.where(known_BV, v_BV, draw(p, generator))
+        return torch.where(known_BV, v_BV, p)
+
     def forward(self, v_BV: Tensor) -> Tensor:
         """The picture that the machine makes of v in one round without noise: P(v | P(h | v))."""
         h_BH = tap("hidden", self.hidden(v_BV))

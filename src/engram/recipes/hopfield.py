@@ -173,7 +173,7 @@ class Memory(Recipe):
         cue = self.flipped(x, part, request.generator)
         found = self.recall(learner.model, cue)
         right = (sign(found.x) == x).all(1)
-        image = torch.cat([x, cue, found.x]).view(-1, *self.shape(data)) / 2 + 0.5
+        image = 0.5 + 0.4 * torch.cat([x, cue, found.x]).view(-1, *self.shape(data))
         text = f"{int(right.sum())} of {request.count} came back whole with {part:.0%} of the units flipped"
         arrays = {"pattern": x, "cue": cue, "recalled": found.x, "energy": found.energy}
         return Sample(arrays, text, grid(image, request.count))

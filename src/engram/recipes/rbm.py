@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +16,23 @@ from engram.data.batches import Batches
 from engram.data.dataset import Data, Split
 from engram.figures import pictures
 from engram.figures.figure import Figure
+from engram.models import rbm_likelihood as likelihood
 from engram.models.rbm import RBM, Contrast, ContrastiveDivergence
 
+FILL_ROUNDS = 200
+LEVELS = {"valid": 500, "test": 5000}
+"""of annealing, for the likelihood of machines that are too large to be gone through"""
+DOUBT = 100.0
+"""nats: an interval of log Z that is wider says nothing"""
 DREAM_ROUNDS = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What the machine may be asked."""
+
+    show: Literal["dreams", "filled"] = "dreams"
+    """pictures from nothing, or test pictures of which the lower half is filled in"""
 
 
 @recipe
@@ -34,7 +48,8 @@ class RBMRecipe(Recipe):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "tiny": {"data": "digits", "hidden": 16, "steps": 20, "every": 10},
     }
-    best: ClassVar[tuple[str, str]] = ("valid_reconstruction", "min")
+    best: ClassVar[tuple[str, str]] = ("valid_log_likelihood", "max")
+    Ask: ClassVar[type] = Wish
 
     data: str = "mnist"
     """data set of pictures (`engram data list`), or a path: folder of pictures, .npz, .npy"""
@@ -76,17 +91,23 @@ class RBMRecipe(Recipe):
         return Batches(Split({"image": data.train["image"]}), self.batch, generator(self.seed, "batches"), prepare)
 
     def evaluate(self, learner: Learner, data: Data, split: str) -> dict[str, float]:
-        """Squared error of one round, and the energy gap: how much deeper data lies than data with pixels flipped."""
+        """Squared error of one round; the energy gap: how much deeper data lies than data with pixels flipped; and
+        log P(data), with the width of the interval in which log Z lies."""
         rbm = machine(learner)
         v_NV = binary(data[split]["image"][:5000])
         flipped = torch.rand(v_NV.shape, generator=generator(self.seed, "flip")) < 0.1
         gap = rbm.free_energy(torch.where(flipped, 1 - v_NV, v_NV)) - rbm.free_energy(v_NV)
         trained = binary(data.train["image"][: len(v_NV)])
         overfit = rbm.free_energy(v_NV).mean() - rbm.free_energy(trained).mean()
+        random = generator(self.seed, "likelihood")
+        z = likelihood.log_z(rbm, random, levels=LEVELS[split], mean_V=trained.mean(0))
         return {
             "reconstruction": (v_NV - rbm(v_NV)).square().mean().item(),
             "energy_gap": gap.mean().item(),
             "free_energy_difference": overfit.item(),
+            "pseudo_likelihood": likelihood.pseudo_likelihood(rbm, v_NV, random).mean().item(),
+            "log_likelihood": likelihood.log_likelihood(rbm, v_NV, z).mean().item(),
+            "log_z_doubt": min(z.high - z.low, DOUBT),
         }
 
     def figures(self, learner: Learner, data: Data) -> Iterator[Figure]:
@@ -98,6 +119,8 @@ class RBMRecipe(Recipe):
         v_NV = binary(data.test["image"][:16])
         both = torch.cat([v_NV, rbm(v_NV)]).view(-1, *shape)
         yield Figure("Reconstructions", "Test pictures, and what one round makes of them.", pictures.sheet(both, 16))
+        caption = f"Test pictures, their upper half, and three ways to go on, each after {FILL_ROUNDS} rounds."
+        yield Figure("Clamped and filled", caption, pictures.sheet(self.filled(rbm, data, 16), 16))
 
     def probe(self, model: nn.Module, data: Data, item: int) -> str:
         if not 0 <= item < len(data.test):
@@ -105,7 +128,19 @@ class RBMRecipe(Recipe):
         model(binary(data.test["image"][item : item + 1]))
         return f"test picture {item}"
 
+    def filled(self, rbm: RBM, data: Data, count: int) -> Tensor:
+        """Pictures, their upper half, and three ways to fill in the lower one."""
+        shape, random = tuple(data.train["image"].shape[1:]), generator(self.seed, "fill")
+        v_NV = binary(data.test["image"][:count])
+        known = (torch.arange(shape[1]) < shape[1] // 2)[:, None].expand(shape).reshape(-1).expand_as(v_NV)
+        ways = [rbm.fill(v_NV, known, FILL_ROUNDS, random) for _ in range(3)]
+        return torch.cat([v_NV, torch.where(known, v_NV, 0.5), *ways]).view(-1, *shape)
+
     def sample(self, learner: Learner, data: Data, request: Request) -> Sample:
+        if request.ask is not None and request.ask.show == "filled":
+            count = min(request.count, len(data.test))
+            image = self.filled(machine(learner), data, count)
+            return Sample({"image": image}, f"{count} test pictures, lower half filled in", pictures.grid(image, count))
         dreams = machine(learner).sample(request.count, DREAM_ROUNDS, request.generator)
         dreams = dreams.view(-1, *data.train["image"].shape[1:])
         text = f"{request.count} pictures, each after {DREAM_ROUNDS} rounds of Gibbs sampling from noise"
