@@ -18,7 +18,7 @@ import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -116,20 +116,10 @@ class Diffusion(nn.Module):
     def noise(self, count: int, generator: torch.Generator) -> Tensor:
         return torch.randn(count, *self.config.shape, generator=generator)
 
-    def sample(
-        self,
-        count: int,
-        generator: torch.Generator,
-        *,
-        sampler: SamplerName = "second-order",
-        steps: int = 20,
-        label_B: Tensor | None = None,
-        guidance: float = 0.0,
-    ) -> Tensor:
-        """New things."""
-        x_T = self.noise(count, generator)
-        way = self.way(x_T, generator, sampler=sampler, steps=steps, label_B=label_B, guidance=guidance)
-        return self.config.outside(deque(way, 1)[0].x)
+    def sample(self, count: int, generator: torch.Generator, **how: Any) -> Tensor:
+        """New things: the end of the `way` from noise, which says what may be chosen."""
+        (end,) = deque(self.way(self.noise(count, generator), generator, **how), 1)
+        return self.config.outside(end.x)
 
     def fill(self, x: Tensor, mask: Tensor, generator: torch.Generator, *, steps: int = 50, repeats: int = 4) -> Tensor:
         """x with new things where `mask` is false."""
