@@ -18,6 +18,7 @@ _HOME = {
     "GAN": "engram.models.gan",
     "GPT": "engram.models.gpt",
     "HodgkinHuxley": "engram.neurons.hodgkin_huxley",
+    "Hopfield": "engram.models.hopfield",
     "MLP": "engram.models.mlp",
     "RBM": "engram.models.rbm",
     "ResNet": "engram.models.resnet",
@@ -48,6 +49,7 @@ __all__ = [
     "Diffusion",
     "EngramError",
     "HodgkinHuxley",
+    "Hopfield",
     "ResNet",
     "Tokeniser",
     "Transformer",
@@ -75,6 +77,7 @@ if TYPE_CHECKING:
     from engram.models.diffusion import Diffusion
     from engram.models.gan import GAN
     from engram.models.gpt import GPT
+    from engram.models.hopfield import Hopfield
     from engram.models.mlp import MLP
     from engram.models.rbm import RBM
     from engram.models.resnet import ResNet
