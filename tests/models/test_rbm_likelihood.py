@@ -7,7 +7,7 @@ import torch
 
 from engram.core.errors import EngramError
 from engram.core.seeding import generator
-from engram.models.rbm import RBM
+from engram.models.rbm import RBM, Contrast, ContrastiveDivergence, Tempering
 from engram.models.rbm_likelihood import annealed_log_z, exact_log_z, log_likelihood, log_z, pseudo_likelihood
 
 
@@ -91,3 +91,53 @@ def test_filling_in_keeps_what_is_known_and_draws_the_rest_as_it_should_be():
     found = rbm.fill(v.expand(4000, 4), known, 30, generator(0))
     assert torch.equal(found[:, :3], v.expand(4000, 4)[:, :3])
     assert found[:, 3].mean().item() == pytest.approx(expected, abs=0.03)
+
+
+def test_tempered_chains_have_the_machines_distribution():
+    """Each chain that of its own temperature, though they change places all the time."""
+    rbm = machine(4, 3, seed=2)
+    tempering = Tempering(rbm, torch.zeros(4, 4000, 4))
+    random = generator(0)
+    for _ in range(60):
+        tempering.round(random)
+    v = states(4)
+    for r, k in enumerate((1, 2 / 3, 1 / 3, 0)):
+        p = torch.softmax(k * (v @ rbm.b) + torch.nn.functional.softplus(k * (v @ rbm.W + rbm.c)).sum(1), 0)
+        number = (tempering.v_RBV[r] @ torch.tensor([1.0, 2.0, 4.0, 8.0])).long()
+        found = number.bincount(minlength=16) / 4000
+        assert (found - p).abs().max() < 0.03
+
+
+def test_tempering_crosses_between_modes_where_a_single_chain_stays():
+    """Two states that are far apart, with nothing probable between them."""
+    rbm = RBM(RBM.Config(visible=8, hidden=1))
+    rbm.W.fill_(6.0)
+    rbm.b.fill_(-3.0)
+    rbm.c.fill_(-24.0)  # all on and all off have the same free energy
+    tempering, random = Tempering(rbm, torch.zeros(10, 200, 8)), generator(1)
+    alone = torch.zeros(200, 8)
+    for _ in range(300):
+        tempered = tempering.round(random)
+        alone = rbm.gibbs(alone, 1, random)
+    assert 0.3 < (tempered.mean(1) > 0.5).float().mean() < 0.7
+    assert (alone.mean(1) > 0.5).float().mean() < 0.2
+
+
+def test_tempered_learning_goes_on_exactly_where_it_stopped():
+    def learner():
+        torch.manual_seed(0)
+        rbm = RBM(RBM.Config(visible=6, hidden=4))
+        return ContrastiveDivergence(rbm, Contrast(replicas=3), 5, 20, generator(0))
+
+    torch.manual_seed(4)
+    batches = [{"visible": torch.rand(5, 6).round()} for _ in range(6)]
+    straight, first, second = learner(), learner(), learner()
+    for batch in batches:
+        straight.step(batch)
+    for batch in batches[:3]:
+        first.step(batch)
+    second.model.load_state_dict(first.model.state_dict())
+    second.load_state_dict(first.state_dict())
+    for batch in batches[3:]:
+        second.step(batch)
+    assert torch.equal(straight.model.W, second.model.W)

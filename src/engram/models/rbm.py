@@ -6,7 +6,11 @@
     dW = eta (V' sigma(VW + c) - v' sigma(vW + c)) / B                        contrastive divergence  (4)
     db = eta mean(V - v),   dc = eta mean(sigma(VW + c) - sigma(vW + c))                              (5)
 
-V is data; v is what k rounds of (2) make of it (CD-k), or of chains that are never begun anew (persistent CD).
+V is data; v is what k rounds of (2) make of it (CD-k), or of chains that are never begun anew (persistent CD). Parallel
+tempering (Desjardins et al. 2010) has chains of other temperatures beside them, where it is easy to move:
+
+    p_k(v) ~ e^-F_k(v),   F_k(v) = -k b v' - sum_j log(1 + e^(k (v W + c)_j)),   k from 1 down to 0               (6)
+    v_k, v_l change places with probability min(1, e^(F_k(v_k) + F_l(v_l) - F_k(v_l) - F_l(v_k)))                  (7)
 """
 
 from dataclasses import dataclass
@@ -115,17 +119,50 @@ class Contrast:
     """learning rate at the start (eta)"""
     decay: bool = True
     """let the learning rate fall linearly to zero"""
+    replicas: int = 1
+    """chains of each dream, of ever higher temperatures, which change places (parallel tempering); 1 has none beside"""
     momentum: float = 0.0
     """how much of the last update is kept"""
     weight_decay: float = 1e-4
     """pull of the weights towards zero"""
 
     def __post_init__(self) -> None:
-        if self.k < 1:
-            raise EngramError(f"k must be at least 1, not {self.k}.")
+        for name in ("k", "replicas"):
+            if getattr(self, name) < 1:
+                raise EngramError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        if self.replicas > 1 and not self.persistent:
+            raise EngramError("Only dreams that are carried on have replicas: leave out --replicas or --no-persistent.")
         for name in ("lr", "momentum", "weight_decay"):
             if not getattr(self, name) >= 0:
                 raise EngramError(f"{name} must not be negative or NaN, and is {getattr(self, name)}.")
+
+
+class Tempering:
+    """Chains at several temperatures, R × B × V, of which the first is the machine's own."""
+
+    def __init__(self, rbm: RBM, v_RBV: Tensor) -> None:
+        self.rbm, self.v_RBV = rbm, v_RBV
+        self.k_R11 = torch.linspace(1, 0, len(v_RBV))[:, None, None] / rbm.config.temperature
+
+    def round(self, generator: torch.Generator) -> Tensor:
+        """One round of Gibbs sampling in every chain, then neighbours may change places; returns the first chains."""
+        rbm, k = self.rbm, self.k_R11
+        h = draw(torch.sigmoid(k * (self.v_RBV @ rbm.W + rbm.c)), generator)
+        v = draw(torch.sigmoid(k * (h @ rbm.W.T + rbm.b)), generator)
+        for first in (0, 1):  # pairs that have no chain in common change places at once
+            low, high = v[first:-1:2], v[first + 1 :: 2]
+            k_low, k_high = k[first:-1:2], k[first + 1 :: 2]
+            gain = self.free_energy(low, k_low) + self.free_energy(high, k_high)
+            gain = gain - self.free_energy(high, k_low) - self.free_energy(low, k_high)
+            change = (torch.rand(gain.shape, generator=generator) < gain.exp())[..., None]  # (7)
+            swapped = torch.where(change, high, low), torch.where(change, low, high)
+            v[first:-1:2], v[first + 1 :: 2] = swapped
+        self.v_RBV = v
+        return v[0]
+
+    def free_energy(self, v_RBV: Tensor, k_R11: Tensor) -> Tensor:
+        rbm = self.rbm
+        return -(k_R11[..., 0] * (v_RBV @ rbm.b)) - F.softplus(k_R11 * (v_RBV @ rbm.W + rbm.c)).sum(-1)  # (6)
 
 
 class ContrastiveDivergence:
@@ -136,16 +173,23 @@ class ContrastiveDivergence:
         self.done = 0
         self.update = {name: torch.zeros_like(value) for name, value in model.named_parameters()}
         self.dreams_BV = draw(torch.sigmoid(model.b).expand(batch, -1), generator) if contrast.persistent else None
+        self.tempering: Tempering | None = None
+        if contrast.replicas > 1:
+            chains = torch.sigmoid(model.b).expand(contrast.replicas, batch, -1)
+            self.tempering = Tempering(model, draw(chains, generator))
 
     @torch.no_grad()
     def step(self, batch: Batch) -> Metrics:
         rbm, contrast = self.model, self.contrast
         V_BV = batch["visible"]
-        begin_BV = V_BV if self.dreams_BV is None else self.dreams_BV
         H_BH = rbm.hidden(V_BV)
-        h_BH = draw(H_BH if self.dreams_BV is None else rbm.hidden(begin_BV), self.generator)
-        P_BV = rbm.visible(h_BH)
-        v_BV = rbm.gibbs(draw(P_BV, self.generator), contrast.k - 1, self.generator)
+        if self.tempering is not None:
+            for _ in range(contrast.k):
+                v_BV = self.tempering.round(self.generator)
+        else:
+            h_BH = draw(H_BH if self.dreams_BV is None else rbm.hidden(self.dreams_BV), self.generator)
+            P_BV = rbm.visible(h_BH)
+            v_BV = rbm.gibbs(draw(P_BV, self.generator), contrast.k - 1, self.generator)
         h_BH = rbm.hidden(v_BV)
         if self.dreams_BV is not None:
             self.dreams_BV = v_BV
@@ -165,10 +209,14 @@ class ContrastiveDivergence:
 
     def state_dict(self) -> dict[str, Any]:
         state = {"done": self.done, "update": self.update, "generator": self.generator.get_state()}
+        if self.tempering is not None:
+            state["chains"] = self.tempering.v_RBV
         return state if self.dreams_BV is None else state | {"dreams": self.dreams_BV}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.done, self.dreams_BV = state["done"], state.get("dreams")
         for name, value in state["update"].items():
             self.update[name].copy_(value)
+        if self.tempering is not None:
+            self.tempering.v_RBV = state["chains"]
         self.generator.set_state(state["generator"])
