@@ -256,7 +256,7 @@ class GANRecipe(Coded):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "tiny": TINY,
         "points": POINTS | {"code": 2, "steps": 4000, "every": 1000, "lr": 1e-3, "judge_lr": 1e-3},
-        "full": {"channels": (48, 96), "steps": 5000, "every": 1250},
+        "full": {"channels": (48, 96), "steps": 4000, "every": 1000},
     }
 
     steps: int = 2500

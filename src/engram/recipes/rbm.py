@@ -1,4 +1,4 @@
-"""The restricted Boltzmann machine on binarised pictures: learnt by contrastive divergence, without a loss."""
+"""Boltzmann machines on binarised pictures, alone and stacked: learnt by contrastive divergence, without a loss."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,6 +17,7 @@ from engram.data.dataset import Data, Split
 from engram.figures import pictures
 from engram.figures.figure import Figure
 from engram.models import rbm_likelihood as likelihood
+from engram.models.dbn import DBN, Greedy
 from engram.models.rbm import RBM, Contrast, ContrastiveDivergence
 
 FILL_ROUNDS = 200
@@ -35,21 +36,11 @@ class Wish:
     """pictures from nothing, or test pictures of which the lower half is filled in"""
 
 
-@recipe
 @dataclass(frozen=True, kw_only=True)
-class RBMRecipe(Recipe):
-    """Two layers of binary units learn what pictures are like by contrastive divergence, and dream new ones."""
+class Boltzmann(Recipe):
+    """Binary units learn what pictures are like by contrastive divergence, and dream new ones."""
 
-    name: ClassVar[str] = "rbm"
-    title: ClassVar[str] = "Restricted Boltzmann machine"
     kind: ClassVar[str] = "memory"
-    notes: ClassVar[str] = "003 §23"
-    Model: ClassVar[type[nn.Module]] = RBM
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "tiny": {"data": "digits", "hidden": 16, "steps": 20, "every": 10},
-    }
-    best: ClassVar[tuple[str, str]] = ("valid_log_likelihood", "max")
-    Ask: ClassVar[type] = Wish
 
     data: str = "mnist"
     """data set of pictures (`engram data list`), or a path: folder of pictures, .npz, .npy"""
@@ -57,7 +48,7 @@ class RBMRecipe(Recipe):
     every: int = 800
     batch: int = 100
     """pictures in a batch"""
-    model: RBM.Config = field(default_factory=RBM.Config)
+    model: Any
     """the machine"""
     contrast: Contrast = field(default_factory=Contrast)
     """how it learns"""
@@ -77,18 +68,63 @@ class RBMRecipe(Recipe):
             raise EngramError(f"{self.name} learns from pictures, and {self.data} has none.")
         return loaded
 
+    def batches(self, data: Data) -> Batches:
+        def prepare(batch: dict[str, Any], generator: torch.Generator) -> dict[str, Any]:
+            return {"visible": binary(batch["image"])}
+
+        return Batches(Split({"image": data.train["image"]}), self.batch, generator(self.seed, "batches"), prepare)
+
+    def probe(self, model: nn.Module, data: Data, item: int) -> str:
+        if not 0 <= item < len(data.test):
+            raise EngramError(f"item must be from 0 to {len(data.test) - 1}, the size of the test split, not {item}.")
+        model(binary(data.test["image"][item : item + 1]))
+        return f"test picture {item}"
+
+    def pictures(self, v_NV: Tensor, data: Data) -> Tensor:
+        """Rows of units as pictures."""
+        return v_NV.view(-1, *data.train["image"].shape[1:])
+
+    def dreams(self, model: Any, data: Data, count: int, random: torch.Generator) -> Tensor:
+        return self.pictures(model.sample(count, DREAM_ROUNDS, random), data)
+
+    def shown(self, model: Any, data: Data) -> Iterator[Figure]:
+        """Dreams and reconstructions."""
+        caption = f"Each after {DREAM_ROUNDS} rounds of Gibbs sampling from noise."
+        dreams = self.dreams(model, data, 64, generator(self.seed, "dreams"))
+        yield Figure("Samples", caption, pictures.sheet(dreams, 16))
+        v_NV = binary(data.test["image"][:16])
+        both = self.pictures(torch.cat([v_NV, model(v_NV)]), data)
+        yield Figure("Reconstructions", "Test pictures, and what comes back of them.", pictures.sheet(both, 16))
+
+    def sample(self, learner: Learner, data: Data, request: Request) -> Sample:
+        dreams = self.dreams(learner.model, data, request.count, request.generator)
+        text = f"{request.count} pictures, each after {DREAM_ROUNDS} rounds of Gibbs sampling from noise"
+        return Sample({"image": dreams}, text, pictures.grid(dreams))
+
+
+@recipe
+@dataclass(frozen=True, kw_only=True)
+class RBMRecipe(Boltzmann):
+    """Two layers of binary units learn what pictures are like by contrastive divergence, and dream new ones."""
+
+    name: ClassVar[str] = "rbm"
+    title: ClassVar[str] = "Restricted Boltzmann machine"
+    notes: ClassVar[str] = "003 §23"
+    Model: ClassVar[type[nn.Module]] = RBM
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "tiny": {"data": "digits", "hidden": 16, "steps": 20, "every": 10},
+    }
+    best: ClassVar[tuple[str, str]] = ("valid_log_likelihood", "max")
+    Ask: ClassVar[type] = Wish
+
+    model: RBM.Config = field(default_factory=RBM.Config)
+
     def learner(self, data: Data) -> ContrastiveDivergence:
         some_NV = binary(data.train["image"][:10_000])
         rbm = RBM(replace(self.model, visible=some_NV.shape[1]))
         rbm.initialise(some_NV.mean(0))
         batch = min(self.batch, len(data.train))
         return ContrastiveDivergence(rbm, self.contrast, batch, self.steps, generator(self.seed, "gibbs"))
-
-    def batches(self, data: Data) -> Batches:
-        def prepare(batch: dict[str, Any], generator: torch.Generator) -> dict[str, Any]:
-            return {"visible": binary(batch["image"])}
-
-        return Batches(Split({"image": data.train["image"]}), self.batch, generator(self.seed, "batches"), prepare)
 
     def evaluate(self, learner: Learner, data: Data, split: str) -> dict[str, float]:
         """Squared error of one round; the energy gap: how much deeper data lies than data with pixels flipped; and
@@ -111,22 +147,11 @@ class RBMRecipe(Recipe):
         }
 
     def figures(self, learner: Learner, data: Data) -> Iterator[Figure]:
-        rbm, shape = machine(learner), tuple(data.train["image"].shape[1:])
-        yield pictures.filters(rbm.W.T, shape)
-        dreams = rbm.sample(64, DREAM_ROUNDS, generator(self.seed, "dreams")).view(-1, *shape)
-        caption = f"Each after {DREAM_ROUNDS} rounds of Gibbs sampling from noise."
-        yield Figure("Samples", caption, pictures.sheet(dreams, 16))
-        v_NV = binary(data.test["image"][:16])
-        both = torch.cat([v_NV, rbm(v_NV)]).view(-1, *shape)
-        yield Figure("Reconstructions", "Test pictures, and what one round makes of them.", pictures.sheet(both, 16))
+        rbm = machine(learner)
+        yield pictures.filters(rbm.W.T, tuple(data.train["image"].shape[1:]))
+        yield from self.shown(rbm, data)
         caption = f"Test pictures, their upper half, and three ways to go on, each after {FILL_ROUNDS} rounds."
         yield Figure("Clamped and filled", caption, pictures.sheet(self.filled(rbm, data, 16), 16))
-
-    def probe(self, model: nn.Module, data: Data, item: int) -> str:
-        if not 0 <= item < len(data.test):
-            raise EngramError(f"item must be from 0 to {len(data.test) - 1}, the size of the test split, not {item}.")
-        model(binary(data.test["image"][item : item + 1]))
-        return f"test picture {item}"
 
     def filled(self, rbm: RBM, data: Data, count: int) -> Tensor:
         """Pictures, their upper half, and three ways to fill in the lower one."""
@@ -137,14 +162,57 @@ class RBMRecipe(Recipe):
         return torch.cat([v_NV, torch.where(known, v_NV, 0.5), *ways]).view(-1, *shape)
 
     def sample(self, learner: Learner, data: Data, request: Request) -> Sample:
-        if request.ask is not None and request.ask.show == "filled":
-            count = min(request.count, len(data.test))
-            image = self.filled(machine(learner), data, count)
-            return Sample({"image": image}, f"{count} test pictures, lower half filled in", pictures.grid(image, count))
-        dreams = machine(learner).sample(request.count, DREAM_ROUNDS, request.generator)
-        dreams = dreams.view(-1, *data.train["image"].shape[1:])
-        text = f"{request.count} pictures, each after {DREAM_ROUNDS} rounds of Gibbs sampling from noise"
-        return Sample({"image": dreams}, text, pictures.grid(dreams))
+        if request.ask is None or request.ask.show == "dreams":
+            return super().sample(learner, data, request)
+        count = min(request.count, len(data.test))
+        image = self.filled(machine(learner), data, count)
+        return Sample({"image": image}, f"{count} test pictures, lower half filled in", pictures.grid(image, count))
+
+
+@recipe
+@dataclass(frozen=True, kw_only=True)
+class DBNRecipe(Boltzmann):
+    """Boltzmann machines on top of each other, each of which learns what the one below hides."""
+
+    name: ClassVar[str] = "dbn"
+    title: ClassVar[str] = "Deep belief network"
+    notes: ClassVar[str] = "003 §23"
+    Model: ClassVar[type[nn.Module]] = DBN
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "tiny": {"data": "digits", "hidden": (16, 8), "steps": 20, "every": 10},
+    }
+    best: ClassVar[tuple[str, str]] = ("valid_reconstruction", "min")
+
+    steps: int = 12_000
+    every: int = 1500
+    model: DBN.Config = field(default_factory=DBN.Config)
+
+    def learner(self, data: Data) -> Greedy:
+        some_NV = binary(data.train["image"][:10_000])
+        model = DBN(replace(self.model, visible=some_NV.shape[1]))
+        model.initialise(some_NV.mean(0))
+        batch = min(self.batch, len(data.train))
+        return Greedy(model, self.contrast, batch, self.steps, generator(self.seed, "gibbs"))
+
+    def evaluate(self, learner: Learner, data: Data, split: str) -> dict[str, float]:
+        """Squared error after the way up to the top and down again, and up to each machine."""
+        model: Any = learner.model
+        v_NV = binary(data[split]["image"][:5000])
+        errors = {
+            f"reconstruction_{level}": (v_NV - model.down(model.up(v_NV, level), level)).square().mean().item()
+            for level in range(1, len(model.machines) + 1)
+        }
+        return {"reconstruction": errors[f"reconstruction_{len(model.machines)}"], **errors}
+
+    def figures(self, learner: Learner, data: Data) -> Iterator[Figure]:
+        model: Any = learner.model
+        shape = tuple(data.train["image"].shape[1:])
+        yield pictures.filters(model.machines[0].W.T, shape)
+        for level in range(2, len(model.machines) + 1):
+            one_hot = torch.eye(self.model.hidden[level - 1])[:64] * 4  # a unit that is strongly on
+            seen = model.down(one_hot, level) - model.down(torch.zeros_like(one_hot), level)
+            yield replace(pictures.filters(seen, shape), title=f"What units of machine {level} add to a picture")
+        yield from self.shown(model, data)
 
 
 def machine(learner: Learner) -> RBM:
