@@ -16,11 +16,14 @@ from engram.data.batches import Batches
 from engram.data.dataset import Data, Split
 from engram.figures import pictures
 from engram.figures.figure import Figure
+from engram.figures.generation import strip
+from engram.layers.bernoulli import draw
 from engram.models import rbm_likelihood as likelihood
 from engram.models.dbn import DBN, Greedy
 from engram.models.rbm import RBM, Contrast, ContrastiveDivergence
 
 FILL_ROUNDS = 200
+FILM = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 LEVELS = {"valid": 500, "test": 5000}
 """of annealing, for the likelihood of machines that are too large to be gone through"""
 DOUBT = 100.0
@@ -150,8 +153,25 @@ class RBMRecipe(Boltzmann):
         rbm = machine(learner)
         yield pictures.filters(rbm.W.T, tuple(data.train["image"].shape[1:]))
         yield from self.shown(rbm, data)
+        yield self.film(rbm, data)
         caption = f"Test pictures, their upper half, and three ways to go on, each after {FILL_ROUNDS} rounds."
         yield Figure("Clamped and filled", caption, pictures.sheet(self.filled(rbm, data, 16), 16))
+
+    def film(self, rbm: RBM, data: Data) -> Figure:
+        """Chains as they go, from noise."""
+        random = generator(self.seed, "film")
+        v, frames, before = draw(torch.full((4, rbm.config.visible), 0.5), random), [], 0
+        for rounds in FILM:
+            v = rbm.gibbs(v, rounds - before, random)
+            frames.append(rbm.visible(rbm.hidden(v)) if rounds else v)
+            before = rounds
+        caption = "Gibbs sampling from noise: what four chains are like after so many rounds."
+        return strip(
+            self.pictures(torch.stack(frames, 1).flatten(0, 1), data).unflatten(0, (4, -1)),
+            [str(rounds) for rounds in FILM],
+            "Gibbs film",
+            caption,
+        )
 
     def filled(self, rbm: RBM, data: Data, count: int) -> Tensor:
         """Pictures, their upper half, and three ways to fill in the lower one."""
