@@ -141,12 +141,12 @@ def arrows(score: Callable[[Tensor], Tensor], real: Tensor, title: str, caption:
     way_N2 = score(place_N2)
     longest = way_N2.norm(dim=1).quantile(0.95).clamp(min=1e-12)
     unit = (xs[1] - xs[0]) * 0.9
-    end_N2 = place_N2 + way_N2 / longest.clamp(min=1e-12) * unit
+    end_N2 = place_N2 + way_N2 / longest * unit
     x, y = (torch.stack([place_N2[:, i], end_N2[:, i], torch.full((len(place_N2),), torch.nan)], 1) for i in (0, 1))
     figure = scatter({"real": real})
     figure.add_trace(line(x.flatten(), y.flatten(), "score", line={"color": COLOURS[1], "width": 1.5}))
-    heads = {"size": 4, "color": COLOURS[1]}
-    figure.add_trace(go.Scatter(x=np.asarray(end_N2[:, 0]), y=np.asarray(end_N2[:, 1]), mode="markers", marker=heads, showlegend=False))  # fmt: skip  # noqa: E501
+    heads = {"mode": "markers", "showlegend": False, "marker": {"size": 4, "color": COLOURS[1]}}
+    figure.add_trace(line(end_N2[:, 0], end_N2[:, 1], "heads", **heads))
     return Figure(title, caption, figure)
 
 
