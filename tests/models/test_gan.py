@@ -117,6 +117,34 @@ def test_goes_on_exactly_where_it_stopped():
         assert torch.equal(a, b)
 
 
+def test_convolutional_players_go_on_exactly_too():
+    """A saved moment comes back as rows, and the weight that it belongs to lies in memory otherwise."""
+
+    def learner():
+        torch.manual_seed(0)
+        return Adversarial(GAN(GAN.Config(shape=(1, 8, 8), code=3, channels=(4, 8), hidden=())), Contest(), 100)
+
+    torch.manual_seed(5)
+    batches = [{"x": torch.rand(6, 1, 8, 8), "codes": torch.randn(6, 2, 3)} for _ in range(6)]
+    straight, first, second = learner(), learner(), learner()
+    for one in batches:
+        straight.step(one)
+    for one in batches[:3]:
+        first.step(one)
+    saved = first.state_dict()
+    for state in saved["optimizers"].values():
+        for moments in state["state"].values():
+            moments.update(
+                {name: value.clone(memory_format=torch.contiguous_format) for name, value in moments.items()}
+            )
+    second.model.load_state_dict(first.model.state_dict())
+    second.load_state_dict(saved)
+    for one in batches[3:]:
+        second.step(one)
+    for a, b in zip(straight.model.state_dict().values(), second.model.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+
+
 def test_learns_a_ring():
     """The generator finds a distribution that one Gaussian is not."""
     torch.manual_seed(0)

@@ -124,12 +124,17 @@ class Gradient:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.done = state["done"]
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
-            for weight, state in optimizer.state.items():
-                for name, value in state.items():
-                    if isinstance(value, Tensor) and value.shape == weight.shape:
-                        # fused kernels walk through memory: a moment must lie there as its weight does
-                        state[name] = torch.empty_like(weight).copy_(value)
+            restore(optimizer, saved)
+
+
+def restore(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Put an optimiser back to where it was saved."""
+    optimizer.load_state_dict(saved)
+    for weight, state in optimizer.state.items():
+        for name, value in state.items():
+            if isinstance(value, Tensor) and value.shape == weight.shape:
+                # fused kernels walk through memory: a moment must lie there as its weight does
+                state[name] = torch.empty_like(weight).copy_(value)
 
 
 def cut(batch: Batch, parts: int) -> Iterator[tuple[Batch, float]]:

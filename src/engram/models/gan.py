@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from engram.core.average import Average
 from engram.core.errors import EngramError
-from engram.core.learner import Batch, Metrics
+from engram.core.learner import Batch, Metrics, restore
 from engram.core.tap import tap
 from engram.layers.coders import LEAK, Coding, Dense, Down, Up
 
@@ -188,7 +188,7 @@ class Adversarial:
         self.done, self.average.done = state["done"], state["averaged"]
         self.player.load_state_dict(state["player"])
         for name, optimizer in self.optimizers.items():
-            optimizer.load_state_dict(state["optimizers"][name])
+            restore(optimizer, state["optimizers"][name])
 
 
 def penalty(D: nn.Module, real: Tensor, made: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from engram.core.errors import EngramError
-from engram.core.learner import Batch, Descent, Metrics, optimizers
+from engram.core.learner import Batch, Descent, Metrics, optimizers, restore
 from engram.core.registry import FromData
 from engram.core.tap import tap
 from engram.layers.activation import ACTIVATIONS, ActivationName
@@ -217,4 +217,4 @@ class LocalLearning:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.done = state["done"]
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
+            restore(optimizer, saved)
