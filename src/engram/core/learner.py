@@ -11,7 +11,7 @@ continue exactly. `Gradient` is the learner of most systems. Its step is the loo
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -112,10 +112,7 @@ class Gradient:
             metrics["gradient"] = nn.utils.clip_grad_norm_(self.model.parameters(), self.descent.clip)  # (3)
         self.done += 1
         rate = self.descent.rate(self.done / self.steps)  # (4)
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = group["highest_lr"] * rate
-            optimizer.step()  # (5)
+        descend(self.optimizers, rate)  # (5)
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
@@ -125,6 +122,14 @@ class Gradient:
         self.done = state["done"]
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             restore(optimizer, saved)
+
+
+def descend(optimizers: Sequence[torch.optim.Optimizer], rate: float) -> None:
+    """A step of each optimiser, at this part of its highest learning rate."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = group["highest_lr"] * rate
+        optimizer.step()
 
 
 def restore(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from engram.core.errors import EngramError
-from engram.core.learner import Batch, Descent, Metrics, optimizers, restore
+from engram.core.learner import Batch, Descent, Metrics, descend, optimizers, restore
 from engram.core.registry import FromData
 from engram.core.tap import tap
 from engram.layers.activation import ACTIVATIONS, ActivationName
@@ -187,11 +187,7 @@ class LocalLearning:
                     self._learn(i, state.x[i + 1], e)
             metrics = {"loss": before.mean(), "settled": state.F_B.mean()}
         self.done += 1
-        rate = self.descent.rate(self.done / self.steps)
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = group["highest_lr"] * rate
-            optimizer.step()
+        descend(self.optimizers, self.descent.rate(self.done / self.steps))
         return metrics
 
     def _learn(self, i: int, above_BD: Tensor, e_BD: Tensor) -> None:

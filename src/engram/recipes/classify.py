@@ -59,11 +59,7 @@ class Classifier(Recipe):
         return self.batch
 
     def load(self) -> Data:
-        loaded = datasets.load(self.data)
-        missing = {"image", "label"} - set(loaded.train)
-        if missing:
-            raise EngramError(f"{self.name} learns from labelled pictures, and {self.data} has no {min(missing)}.")
-        return loaded
+        return labelled(self)
 
     def learner(self, data: Data) -> Gradient:
         image = data.train["image"]
@@ -141,6 +137,15 @@ class Classifier(Recipe):
         ]
         arrays = {"item": index, "image": chosen["image"], "label": chosen["label"], "probability": p_NK}
         return Sample(arrays, "\n".join(lines), pictures.grid(chosen["image"]))
+
+
+def labelled(recipe: Recipe) -> Data:
+    """The data of a recipe, which must be pictures with their classes."""
+    loaded = datasets.load(recipe.data)
+    missing = {"image", "label"} - set(loaded.train)
+    if missing:
+        raise EngramError(f"{recipe.name} learns from labelled pictures, and {recipe.data} has no {min(missing)}.")
+    return loaded
 
 
 def predict(model: nn.Module, split: Split) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from engram import data as datasets
 from engram.core.errors import EngramError
 from engram.core.learner import Descent, Learner
 from engram.core.registry import Recipe, Request, Sample, recipe
@@ -21,6 +20,7 @@ from engram.figures import settling as views
 from engram.figures.figure import Figure
 from engram.figures.pictures import grid, sheet
 from engram.models.predictive_coding import LocalLearning, PredictiveCoding, Settling, State
+from engram.recipes.classify import labelled
 
 INFERENCE_ROUNDS = 100
 SHOWN_ROUNDS = 60
@@ -73,11 +73,7 @@ class PredictiveCodingRecipe(Recipe):
         return self.batch
 
     def load(self) -> Data:
-        loaded = datasets.load(self.data)
-        missing = {"image", "label"} - set(loaded.train)
-        if missing:
-            raise EngramError(f"{self.name} learns from labelled pictures, and {self.data} has no {min(missing)}.")
-        return loaded
+        return labelled(self)
 
     def learner(self, data: Data) -> LocalLearning:
         ends = [len(data.classes), data.train["image"][0].numel()]
