@@ -44,6 +44,6 @@ def contestants() -> dict[str, Contestant]:
     return {
         "scikit-learn BernoulliRBM, float64 (its default)": lambda: sklearn(np.float64),
         "scikit-learn BernoulliRBM, float32": lambda: sklearn(np.float32),
-        "engram CD-1": lambda: engram(Contrast(persistent=False)),
-        "engram PCD-1": lambda: engram(Contrast()),
+        "engram CD-1": lambda: engram(Contrast(persistent=False, centred=False)),
+        "engram PCD-1, centred": lambda: engram(Contrast()),
     }

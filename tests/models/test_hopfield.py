@@ -10,7 +10,7 @@ from engram.core.seeding import generator
 from engram.core.tap import watch
 from engram.models.hopfield import Hopfield, Storage, sign
 from engram.models.modern_hopfield import ModernHopfield
-from engram.recipes.hopfield import capacity
+from engram.recipes.hopfield import capacity, held
 
 RULES = ("hebb", "gradient", "pseudo-inverse", "storkey")
 
@@ -168,10 +168,9 @@ def test_states_of_another_size_are_refused():
         network(5).recall(torch.ones(1, 4))
 
 
-def test_capacity_is_near_the_theorys():
-    """Amit, Gutfreund & Sompolinsky (1985): 0.138 patterns for each unit."""
-    assert capacity(1000, 0.10, generator(0)) > 0.97
-    assert capacity(1000, 0.18, generator(0)) < 0.35
+@pytest.mark.parametrize("units", [1000, 2000])
+def test_capacity_is_near_the_theorys(units):
+    assert capacity(held(units, generator(0), 2)) == pytest.approx(0.138, rel=0.1)
 
 
 # ---------------------------------------------------------------------- modern

@@ -56,7 +56,7 @@ def test_gibbs_sampling_visits_states_as_often_as_they_are_probable():
 def test_cd_update_is_the_difference_of_two_products():
     """One CD-1 step without momentum or decay, against the formula with the same random numbers."""
     rbm, other = small(), small()
-    contrast = Contrast(persistent=False, lr=0.1, momentum=0.0, weight_decay=0.0, decay=False)
+    contrast = Contrast(persistent=False, centred=False, lr=0.1, decay=False)
     learner = ContrastiveDivergence(rbm, contrast, batch=16, steps=10, generator=generator(3))
     learner.step({"visible": ALL_V})
     random = generator(3)
@@ -88,3 +88,23 @@ def test_learning_raises_the_exact_likelihood(contrast):
         learner.step({"visible": data[step % 20 * 100 : step % 20 * 100 + 100]})
     assert before < likelihood(teacher) - 0.3
     assert likelihood(rbm) > likelihood(teacher) - 0.05
+
+
+def test_centred_updates_are_those_of_units_counted_from_their_means():
+    """The machine with energy -(v - m) W (h - n)' - b (v - m)' - c (h - n)', whose plain update this is."""
+    rbm, other = small(), small()
+    contrast = Contrast(persistent=False, lr=0.1, decay=False)
+    learner = ContrastiveDivergence(rbm, contrast, batch=16, steps=10, generator=generator(3))
+    learner.step({"visible": ALL_V})
+    m, n, random = learner.means["visible"], learner.means["hidden"], generator(3)
+    H1 = torch.sigmoid(ALL_V @ other.W + other.c)
+    h = (torch.rand(H1.shape, generator=random) < H1).float()
+    p = torch.sigmoid(h @ other.W.T + other.b)
+    v = (torch.rand(p.shape, generator=random) < p).float()
+    H2 = torch.sigmoid(v @ other.W + other.c)
+    b, c = other.b + other.W @ n, other.c + other.W.T @ m  # the same machine, its biases as centred units need them
+    W = other.W + 0.1 * ((ALL_V - m).T @ (H1 - n) - (v - m).T @ (H2 - n)) / 16
+    b, c = b + 0.1 * (ALL_V - v).mean(0), c + 0.1 * (H1 - H2).mean(0)
+    torch.testing.assert_close(rbm.W, W)
+    torch.testing.assert_close(rbm.b, b - W @ n)
+    torch.testing.assert_close(rbm.c, c - W.T @ m)

@@ -112,6 +112,19 @@ def sign(z: Tensor) -> Tensor:
     return torch.where(z >= 0, 1.0, -1.0)
 
 
+@numba.njit(cache=True)
+def shuffle(order: NDArray[np.int64], state: Any) -> Any:
+    """Fisher and Yates, by splitmix64; returns its next state."""
+    for i in range(len(order) - 1, 0, -1):
+        state += np.uint64(0x9E3779B97F4A7C15)
+        z = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z = z ^ (z >> np.uint64(31))
+        j = np.int64(((z >> np.uint64(32)) * np.uint64(i + 1)) >> np.uint64(32))
+        order[i], order[j] = order[j], order[i]
+    return state
+
+
 @numba.njit(cache=True, error_model="numpy", nogil=True)
 def _settle(
     W: NDArray[np.float32], x: NDArray[np.float32], field: NDArray[np.float32], energy: NDArray[np.float64],
@@ -127,13 +140,7 @@ def _settle(
         sweep = 0
         while moved and sweep < most:
             moved = False
-            for i in range(N - 1, 0, -1):  # Fisher and Yates, by splitmix64
-                state += np.uint64(0x9E3779B97F4A7C15)
-                z = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-                z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-                z = z ^ (z >> np.uint64(31))
-                j = np.int64(((z >> np.uint64(32)) * np.uint64(i + 1)) >> np.uint64(32))
-                order[i], order[j] = order[j], order[i]
+            state = shuffle(order, state)
             for i in order:
                 new = np.float32(1.0) if field[s, i] >= 0 else np.float32(-1.0)  # (2)
                 if new != x[s, i]:

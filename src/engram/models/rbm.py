@@ -6,11 +6,16 @@
     dW = eta (V' sigma(VW + c) - v' sigma(vW + c)) / B                        contrastive divergence  (4)
     db = eta mean(V - v),   dc = eta mean(sigma(VW + c) - sigma(vW + c))                              (5)
 
-V is data; v is what k rounds of (2) make of it (CD-k), or of chains that are never begun anew (persistent CD). Parallel
-tempering (Desjardins et al. 2010) has chains of other temperatures beside them, where it is easy to move:
+V is data; v is what k rounds of (2) make of it (CD-k), or of chains that are never begun anew (persistent CD). Centred
+(Montavon & Müller 2012), each unit counts from its mean, so that weights do not learn again what biases know:
 
-    p_k(v) ~ e^-F_k(v),   F_k(v) = -k b v' - sum_j log(1 + e^(k (v W + c)_j)),   k from 1 down to 0               (6)
-    v_k, v_l change places with probability min(1, e^(F_k(v_k) + F_l(v_l) - F_k(v_l) - F_l(v_k)))                  (7)
+    dW = eta ((V - m)'(sigma(VW + c) - n) - (v - m)'(sigma(vW + c) - n)) / B,   m, n means of V and sigma(VW + c)  (6)
+    db = (5) - n dW',   dc = (5) - m dW                                                                            (7)
+
+Parallel tempering (Desjardins et al. 2010) has chains of other temperatures beside them, where it is easy to move:
+
+    p_k(v) ~ e^-F_k(v),   F_k(v) = -k b v' - sum_j log(1 + e^(k (v W + c)_j)),   k from 1 down to 0                (8)
+    v_k, v_l change places with probability min(1, e^(F_k(v_k) + F_l(v_l) - F_k(v_l) - F_l(v_k)))                  (9)
 """
 
 from dataclasses import dataclass
@@ -25,6 +30,9 @@ from engram.core.learner import Batch, Metrics
 from engram.core.registry import FromData
 from engram.core.tap import tap
 from engram.layers.bernoulli import draw
+
+DRIFT = 0.01
+"""how fast the means that centred units count from follow those of batches"""
 
 
 class RBM(nn.Module):
@@ -115,7 +123,9 @@ class Contrast:
     """rounds of Gibbs sampling in a step"""
     persistent: bool = True
     """carry the dreams on from step to step (persistent CD) instead of beginning them at the data (CD)"""
-    lr: float = 0.05
+    centred: bool = True
+    """count every unit from its mean (centred updates), so that weights and biases learn different things"""
+    lr: float = 0.1
     """learning rate at the start (eta)"""
     decay: bool = True
     """let the learning rate fall linearly to zero"""
@@ -123,7 +133,7 @@ class Contrast:
     """chains of each dream, of ever higher temperatures, which change places (parallel tempering); 1 has none beside"""
     momentum: float = 0.0
     """how much of the last update is kept"""
-    weight_decay: float = 1e-4
+    weight_decay: float = 0.0
     """pull of the weights towards zero"""
 
     def __post_init__(self) -> None:
@@ -154,7 +164,7 @@ class Tempering:
             k_low, k_high = k[first:-1:2], k[first + 1 :: 2]
             gain = self.free_energy(low, k_low) + self.free_energy(high, k_high)
             gain = gain - self.free_energy(high, k_low) - self.free_energy(low, k_high)
-            change = (torch.rand(gain.shape, generator=generator) < gain.exp())[..., None]  # (7)
+            change = (torch.rand(gain.shape, generator=generator) < gain.exp())[..., None]  # (9)
             swapped = torch.where(change, high, low), torch.where(change, low, high)
             v[first:-1:2], v[first + 1 :: 2] = swapped
         self.v_RBV = v
@@ -162,7 +172,7 @@ class Tempering:
 
     def free_energy(self, v_RBV: Tensor, k_R11: Tensor) -> Tensor:
         rbm = self.rbm
-        return -(k_R11[..., 0] * (v_RBV @ rbm.b)) - F.softplus(k_R11 * (v_RBV @ rbm.W + rbm.c)).sum(-1)  # (6)
+        return -(k_R11[..., 0] * (v_RBV @ rbm.b)) - F.softplus(k_R11 * (v_RBV @ rbm.W + rbm.c)).sum(-1)  # (8)
 
 
 class ContrastiveDivergence:
@@ -172,6 +182,7 @@ class ContrastiveDivergence:
         self.model, self.contrast, self.steps, self.generator = model, contrast, steps, generator
         self.done = 0
         self.update = {name: torch.zeros_like(value) for name, value in model.named_parameters()}
+        self.means = {"visible": torch.sigmoid(model.b), "hidden": torch.sigmoid(model.c)}
         self.dreams_BV = draw(torch.sigmoid(model.b).expand(batch, -1), generator) if contrast.persistent else None
         self.tempering: Tempering | None = None
         if contrast.replicas > 1:
@@ -194,21 +205,31 @@ class ContrastiveDivergence:
         if self.dreams_BV is not None:
             self.dreams_BV = v_BV
         rate = contrast.lr * (1 - self.done / self.steps if contrast.decay else 1)
-        each = 1 / len(V_BV)
         dW, db, dc = self.update["W"], self.update["b"], self.update["c"]
-        dW.addmm_(V_BV.T, H_BH, beta=contrast.momentum, alpha=each).addmm_(v_BV.T, h_BH, alpha=-each)  # (4)
         mismatch_V = (V_BV - v_BV).mean(0)
         db.mul_(contrast.momentum).add_(mismatch_V)  # (5)
         dc.mul_(contrast.momentum).add_((H_BH - h_BH).mean(0))  # (5)
+        if contrast.centred:
+            m_V, n_H = self.means["visible"], self.means["hidden"]
+            m_V.lerp_(V_BV.mean(0), DRIFT)
+            n_H.lerp_(H_BH.mean(0), DRIFT)
+            V_BV, H_BH, dreamt_BV, h_BH = V_BV - m_V, H_BH - n_H, v_BV - m_V, h_BH - n_H
+        else:
+            dreamt_BV = v_BV
+        each = 1 / len(V_BV)
+        dW.addmm_(V_BV.T, H_BH, beta=contrast.momentum, alpha=each).addmm_(dreamt_BV.T, h_BH, alpha=-each)  # (4), (6)
         rbm.W.mul_(1 - rate * contrast.weight_decay).add_(dW, alpha=rate)
         rbm.b.add_(db, alpha=rate)
         rbm.c.add_(dc, alpha=rate)
+        if contrast.centred:
+            rbm.b.addmv_(dW, n_H, alpha=-rate)  # (7)
+            rbm.c.addmv_(dW.T, m_V, alpha=-rate)
         self.done += 1
         metrics = {"mismatch": mismatch_V.abs().mean()}
         return metrics if contrast.persistent else metrics | {"reconstruction": F.mse_loss(P_BV, V_BV)}
 
     def state_dict(self) -> dict[str, Any]:
-        state = {"done": self.done, "update": self.update, "generator": self.generator.get_state()}
+        state = {"done": self.done, "update": self.update, "means": self.means, "generator": self.generator.get_state()}
         if self.tempering is not None:
             state["chains"] = self.tempering.v_RBV
         return state if self.dreams_BV is None else state | {"dreams": self.dreams_BV}
@@ -217,6 +238,8 @@ class ContrastiveDivergence:
         self.done, self.dreams_BV = state["done"], state.get("dreams")
         for name, value in state["update"].items():
             self.update[name].copy_(value)
+        for name, value in state["means"].items():
+            self.means[name].copy_(value)
         if self.tempering is not None:
             self.tempering.v_RBV = state["chains"]
         self.generator.set_state(state["generator"])

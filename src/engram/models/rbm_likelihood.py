@@ -9,7 +9,8 @@ B chains, V visible units, H hidden units; everything at the machine's own tempe
     Z_0 = 2^H prod_i (1 + e^a_i)                                               known                                 (4)
     log Z ~ log Z_0 + log mean_B prod_k p_k(v_k) / p_k-1(v_k)                  annealed importance sampling          (5)
 
-In (5) chains begin in p_0 and take a round of Gibbs sampling at every k. `a` is near what the data is like.
+In (5) chains begin in p_0 and take a round of Gibbs sampling at every k. `a` is near what the data is like. The nearer
+k is to 1, the shorter its steps: there the machine's own modes come apart.
 """
 
 import math
@@ -65,7 +66,7 @@ def annealed_log_z(
     T = rbm.config.temperature
     W, b, c = rbm.W / T, rbm.b / T, rbm.c / T
     a = b if mean_V is None else torch.logit(mean_V.clamp(0.001, 0.999))
-    k = torch.linspace(0, 1, levels + 1).tolist()
+    k = (1 - torch.linspace(1, 0, levels + 1, dtype=torch.float64).square()).tolist()
     v = draw(torch.sigmoid(a).expand(chains, -1), generator)
     weight_B = torch.zeros(chains, dtype=torch.float64)
     for before, now in zip(k, k[1:], strict=False):

@@ -18,16 +18,19 @@ from engram.figures import recall as views
 from engram.figures.figure import Figure
 from engram.figures.pictures import grid
 from engram.models.hopfield import Hopfield, Recall, Rule, Storage, sign
+from engram.models.hopfield_bits import HebbBits
 from engram.models.modern_hopfield import Filling, ModernHopfield
 
 MEASURED = 500
 SHOWN = 10
 CUES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
 """parts of the units that are flipped, from nothing to no trace left"""
-ALPHAS = (0.02, 0.05, 0.08, 0.1, 0.11, 0.12, 0.13, 0.135, 0.14, 0.145, 0.15, 0.16, 0.18, 0.2)
+ALPHAS = (0.05, 0.08, 0.1, 0.11, 0.12, 0.125, 0.13, 0.135, 0.14, 0.145, 0.15, 0.16, 0.17, 0.18)
 """patterns for each unit, in the experiment of capacity"""
 OVERLAP = 0.95
 """overlap with a pattern from which on it counts as recalled"""
+MOST = 0.9
+"""part of the patterns that a network must recall to be said to hold them"""
 
 
 class Presented:
@@ -203,8 +206,8 @@ class HopfieldRecipe(Memory):
     """how far a step goes, for --rule gradient"""
     together: bool = False
     """update all units at once instead of one after the other"""
-    capacity_units: int = 500
-    """units of the network with which the report measures how many random patterns Hebb's rule holds"""
+    capacity_units: int = 1000
+    """units of the network of the largest network for which the report measures how many patterns Hebb's rule holds"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -242,13 +245,16 @@ class HopfieldRecipe(Memory):
         return (found.x == x_MN).all(1).float().mean().item()
 
     def capacity(self) -> Figure:
-        parts = [capacity(self.capacity_units, alpha, generator(self.seed, "capacity")) for alpha in ALPHAS]
+        sizes = self.capacity_units // 4, self.capacity_units // 2, self.capacity_units
+        curves = {units: held(units, generator(self.seed, "capacity"), 4 * sizes[-1] // units) for units in sizes}
         caption = (
-            f"Hebb's rule and random patterns for {self.capacity_units} units: the part that is still there, with an "
-            f"overlap of {OVERLAP:.0%}, when the network begins at the pattern itself. In a large network it falls at "
-            "0.138 patterns for each unit (Amit, Gutfreund & Sompolinsky 1985)."
+            f"Hebb's rule and random patterns: the part that is still there, with an overlap of {OVERLAP:.0%}, when a "
+            f"network begins at the pattern itself. {MOST:.0%} are there up to {capacity(curves[sizes[-1]]):.3f} "
+            f"patterns for each of {sizes[-1]} units. The larger the network, the steeper the fall, at 0.138 (Amit, "
+            "Gutfreund & Sompolinsky 1985)."
         )
-        return views.shares("Capacity", caption, ALPHAS, {"still there": parts}, "patterns for each unit")
+        named = {f"{units} units": parts for units, parts in curves.items()}
+        return views.shares("Capacity", caption, ALPHAS, named, "patterns for each unit")
 
     def spurious(self, model: Any, data: Data) -> Figure:
         x_MN = self.stored(model, data)
@@ -261,12 +267,25 @@ class HopfieldRecipe(Memory):
         return views.ends({name: int(which.sum()) for name, which in counts.items()})
 
 
-def capacity(units: int, alpha: float, random: torch.Generator) -> float:
-    """The part of alpha N random patterns, stored by Hebb's rule, that a network of N units stays near."""
-    x_MN = sign(torch.randn(max(1, round(alpha * units)), units, generator=random))
-    model = Hopfield(Hopfield.Config(units=units)).store(x_MN)
-    found = model.recall(x_MN, random)
-    return ((found.x * x_MN).mean(1) >= OVERLAP).float().mean().item()
+def held(units: int, random: torch.Generator, networks: int = 1) -> list[float]:
+    """For each of ALPHAS, the part of so many random patterns that Hebb's rule holds, over several networks."""
+    parts = []
+    for alpha in ALPHAS:
+        there = []
+        for _ in range(networks):
+            x_MN = sign(torch.randn(max(1, round(alpha * units)), units, generator=random))
+            found = HebbBits(x_MN).recall(x_MN, random)
+            there.append((found.x * x_MN).mean(1) >= OVERLAP)
+        parts.append(torch.cat(there).float().mean().item())
+    return parts
+
+
+def capacity(parts: list[float]) -> float:
+    """Patterns for each unit up to which MOST of them are held, between the ALPHAS where that ends."""
+    for a, b, there, gone in zip(ALPHAS, ALPHAS[1:], parts, parts[1:], strict=False):
+        if there >= MOST > gone:
+            return a + (b - a) * (there - MOST) / (there - gone)
+    return ALPHAS[-1] if parts[-1] >= MOST else ALPHAS[0]
 
 
 # ---------------------------------------------------------------------- modern

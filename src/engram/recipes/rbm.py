@@ -24,11 +24,12 @@ from engram.models.rbm import RBM, Contrast, ContrastiveDivergence
 
 FILL_ROUNDS = 200
 FILM = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500)
-LEVELS = {"valid": 500, "test": 5000}
+LEVELS = {"valid": 1000, "test": 10_000}
 """of annealing, for the likelihood of machines that are too large to be gone through"""
 DOUBT = 100.0
 """nats: an interval of log Z that is wider says nothing"""
 DREAM_ROUNDS = 1000
+MEASURED = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +48,8 @@ class Boltzmann(Recipe):
 
     data: str = "mnist"
     """data set of pictures (`engram data list`), or a path: folder of pictures, .npz, .npy"""
-    steps: int = 8000
-    every: int = 800
+    steps: int = 12_000
+    every: int = 1200
     batch: int = 100
     """pictures in a batch"""
     model: Any
@@ -73,14 +74,18 @@ class Boltzmann(Recipe):
 
     def batches(self, data: Data) -> Batches:
         def prepare(batch: dict[str, Any], generator: torch.Generator) -> dict[str, Any]:
-            return {"visible": binary(batch["image"])}
+            return {"visible": drawn(batch["image"], generator)}
 
         return Batches(Split({"image": data.train["image"]}), self.batch, generator(self.seed, "batches"), prepare)
+
+    def some(self, data: Data, split: str, count: int) -> Tensor:
+        """The first pictures of a split, drawn once for all."""
+        return drawn(data[split]["image"][:count], generator(self.seed, split))
 
     def probe(self, model: nn.Module, data: Data, item: int) -> str:
         if not 0 <= item < len(data.test):
             raise EngramError(f"item must be from 0 to {len(data.test) - 1}, the size of the test split, not {item}.")
-        model(binary(data.test["image"][item : item + 1]))
+        model(self.some(data, "test", item + 1)[item:])
         return f"test picture {item}"
 
     def pictures(self, v_NV: Tensor, data: Data) -> Tensor:
@@ -95,7 +100,7 @@ class Boltzmann(Recipe):
         caption = f"Each after {DREAM_ROUNDS} rounds of Gibbs sampling from noise."
         dreams = self.dreams(model, data, 64, generator(self.seed, "dreams"))
         yield Figure("Samples", caption, pictures.sheet(dreams, 16))
-        v_NV = binary(data.test["image"][:16])
+        v_NV = self.some(data, "test", 16)
         both = self.pictures(torch.cat([v_NV, model(v_NV)]), data)
         yield Figure("Reconstructions", "Test pictures, and what comes back of them.", pictures.sheet(both, 16))
 
@@ -123,7 +128,7 @@ class RBMRecipe(Boltzmann):
     model: RBM.Config = field(default_factory=RBM.Config)
 
     def learner(self, data: Data) -> ContrastiveDivergence:
-        some_NV = binary(data.train["image"][:10_000])
+        some_NV = self.some(data, "train", 10_000)
         rbm = RBM(replace(self.model, visible=some_NV.shape[1]))
         rbm.initialise(some_NV.mean(0))
         batch = min(self.batch, len(data.train))
@@ -133,10 +138,10 @@ class RBMRecipe(Boltzmann):
         """Squared error of one round; the energy gap: how much deeper data lies than data with pixels flipped; and
         log P(data), with the width of the interval in which log Z lies."""
         rbm = machine(learner)
-        v_NV = binary(data[split]["image"][:5000])
+        v_NV = self.some(data, split, MEASURED)
         flipped = torch.rand(v_NV.shape, generator=generator(self.seed, "flip")) < 0.1
         gap = rbm.free_energy(torch.where(flipped, 1 - v_NV, v_NV)) - rbm.free_energy(v_NV)
-        trained = binary(data.train["image"][: len(v_NV)])
+        trained = self.some(data, "train", len(v_NV))
         overfit = rbm.free_energy(v_NV).mean() - rbm.free_energy(trained).mean()
         random = generator(self.seed, "likelihood")
         z = likelihood.log_z(rbm, random, levels=LEVELS[split], mean_V=trained.mean(0))
@@ -176,7 +181,7 @@ class RBMRecipe(Boltzmann):
     def filled(self, rbm: RBM, data: Data, count: int) -> Tensor:
         """Pictures, their upper half, and three ways to fill in the lower one."""
         shape, random = tuple(data.train["image"].shape[1:]), generator(self.seed, "fill")
-        v_NV = binary(data.test["image"][:count])
+        v_NV = self.some(data, "test", count)
         known = (torch.arange(shape[1]) < shape[1] // 2)[:, None].expand(shape).reshape(-1).expand_as(v_NV)
         ways = [rbm.fill(v_NV, known, FILL_ROUNDS, random) for _ in range(3)]
         return torch.cat([v_NV, torch.where(known, v_NV, 0.5), *ways]).view(-1, *shape)
@@ -208,7 +213,7 @@ class DBNRecipe(Boltzmann):
     model: DBN.Config = field(default_factory=DBN.Config)
 
     def learner(self, data: Data) -> Greedy:
-        some_NV = binary(data.train["image"][:10_000])
+        some_NV = self.some(data, "train", 10_000)
         model = DBN(replace(self.model, visible=some_NV.shape[1]))
         model.initialise(some_NV.mean(0))
         batch = min(self.batch, len(data.train))
@@ -217,7 +222,7 @@ class DBNRecipe(Boltzmann):
     def evaluate(self, learner: Learner, data: Data, split: str) -> dict[str, float]:
         """Squared error after the way up to the top and down again, and up to each machine."""
         model: Any = learner.model
-        v_NV = binary(data[split]["image"][:5000])
+        v_NV = self.some(data, split, MEASURED)
         errors = {
             f"reconstruction_{level}": (v_NV - model.down(model.up(v_NV, level), level)).square().mean().item()
             for level in range(1, len(model.machines) + 1)
@@ -240,6 +245,6 @@ def machine(learner: Learner) -> RBM:
     return learner.model
 
 
-def binary(image_NCHW: Tensor) -> Tensor:
-    """Pictures as rows of zeros and ones: a pixel is on if it is brighter than the middle."""
-    return (image_NCHW.flatten(1) > 127).float()
+def drawn(image_NCHW: Tensor, generator: torch.Generator) -> Tensor:
+    """Pictures as rows of zeros and ones: a pixel is on with the probability that its brightness says."""
+    return draw(image_NCHW.flatten(1).float().div_(255), generator)
