@@ -125,7 +125,7 @@ class Contrast:
     """carry the dreams on from step to step (persistent CD) instead of beginning them at the data (CD)"""
     centred: bool = True
     """count every unit from its mean (centred updates), so that weights and biases learn different things"""
-    lr: float = 0.1
+    lr: float = 0.2
     """learning rate at the start (eta)"""
     decay: bool = True
     """let the learning rate fall linearly to zero"""

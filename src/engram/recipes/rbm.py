@@ -121,6 +121,8 @@ class RBMRecipe(Boltzmann):
     Model: ClassVar[type[nn.Module]] = RBM
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "tiny": {"data": "digits", "hidden": 16, "steps": 20, "every": 10},
+        "exact": {"hidden": 20},
+        "full": {"steps": 60_000, "every": 6000},
     }
     best: ClassVar[tuple[str, str]] = ("valid_log_likelihood", "max")
     Ask: ClassVar[type] = Wish
