@@ -105,7 +105,7 @@ def diffusers() -> tuple[nn.Module, Ask]:
 
 
 def engram() -> tuple[nn.Module, Ask]:
-    return UNet(Denoising(channels=(64, 152))), lambda net, x, t: net(x, t / LEVELS)
+    return UNet(Denoising()), lambda net, x, t: net(x, t / LEVELS)
 
 
 def contestants() -> dict[str, Contestant]:

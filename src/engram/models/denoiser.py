@@ -8,9 +8,9 @@ B batch, C H W picture, D width of the time's code, F features of the time
     down: h_0 = x * k,  h_l+1 = blocks(h_l), halved            what is there, coarser and coarser                    (4)
     up:   h <- blocks(h doubled + h_l)                         and where exactly, from the way down                  (5)
 
-n normalises groups of channels, sigma(z) = z / (1 + e^-z). A picture first becomes patches: squares of pixels lie
-behind each other as channels, so that the costly convolutions run on a quarter of the places. At the bottom, where
-places are few, each one attends to all.
+n normalises groups of channels, sigma(z) = z / (1 + e^-z). Channels are few where places are many, and the other way
+round; at the bottom each place attends to all. Large pictures may first become patches: squares of pixels lie behind
+each other as channels, so that convolutions run on fewer places.
 """
 
 import math
@@ -35,14 +35,16 @@ FEATURES = 64
 class Denoising(Space):
     """What such a network looks like."""
 
-    channels: tuple[int, ...] = (64, 128)
+    channels: tuple[int, ...] = (24, 48, 96, 160)
     """kernels at each size of a picture, which is halved from one to the next"""
-    blocks: int = 2
+    blocks: int = 1
     """blocks at each size, on the way down and on the way up"""
-    patch: int = 2
-    """side of the squares of pixels that are taken together"""
+    patch: int = 1
+    """side of the squares of pixels that are taken together; 1 leaves them apart"""
     heads: int = 4
     """heads of attention at the smallest size; 0 leaves it out"""
+    embedding: int = 512
+    """size of the time's code (D)"""
     hidden: int = 128
     """units of each of the three layers for points"""
     classes: FromData[int] = 0
@@ -50,7 +52,7 @@ class Denoising(Space):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("blocks", "patch", "hidden"):
+        for name in ("blocks", "patch", "embedding", "hidden"):
             if getattr(self, name) < 1:
                 raise EngramError(f"{name} must be at least 1, not {getattr(self, name)}.")
         if not self.channels or any(width < 8 or width % 8 for width in self.channels):
@@ -89,7 +91,7 @@ class UNet(nn.Module):
         super().__init__()
         self.config = config
         widths, pixels = config.channels, config.shape[0] * config.patch**2
-        D = 4 * widths[0]
+        D = config.embedding
         self.time = Time(D, config.classes)
         self.into = nn.Conv2d(pixels, widths[0], 3, padding=1)
         self.down: Any = nn.ModuleList()
@@ -118,8 +120,7 @@ class UNet(nn.Module):
 
     def forward(self, x_BCHW: Tensor, t_B: Tensor, label_B: Tensor | None = None) -> Tensor:
         height, width = x_BCHW.shape[2:]
-        unit = self.config.patch * 2 ** (len(self.down) - 1)
-        padded = F.pad(x_BCHW, (0, -width % unit, 0, -height % unit))
+        padded = F.pad(x_BCHW, (0, -width % self.config.patch, 0, -height % self.config.patch))
         tau_BD = self.time(t_B, label_B)
         h = self.into(F.pixel_unshuffle(padded, self.config.patch).contiguous(memory_format=torch.channels_last))
         ways: list[Tensor] = []
@@ -134,9 +135,14 @@ class UNet(nn.Module):
             for block in self.up[i]:
                 h = block(h + ways.pop(), tau_BD)  # (5)
             tap(f"up.{i}", h)
-            h = F.interpolate(self.enlarge[i - 1](h), scale_factor=2) if i else h
+            h = doubled(self.enlarge[i - 1](h), ways[-1]) if i else h
         h = self.out(F.silu(self.norm(h)))
         return F.pixel_shuffle(h, self.config.patch)[..., :height, :width]
+
+
+def doubled(h_BCHW: Tensor, like_BCHW: Tensor) -> Tensor:
+    """Twice the height and width, cut where an odd side was halved and rounded up."""
+    return F.interpolate(h_BCHW, scale_factor=2)[..., : like_BCHW.shape[2], : like_BCHW.shape[3]]
 
 
 class Block(nn.Module):

@@ -37,6 +37,8 @@ class GAN(nn.Module):
         hidden: tuple[int, ...] = (256, 256)
         norm: bool = True
         """normalise batches in the generator, if it is convolutional (DCGAN)"""
+        judge_norm: bool = True
+        """and in the discriminator, but for its first stage; not under --rules penalty, which looks at single things"""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -45,7 +47,8 @@ class GAN(nn.Module):
         self.discriminator: nn.Module
         if config.convolutional:
             self.generator = Up(config, config.code, "relu", config.norm)
-            self.discriminator = Down(config, 1, "leaky", norm=False)
+            self.discriminator = Down(config, 1, "leaky", config.judge_norm)
+            self.discriminator.norms[0] = nn.Identity()
         else:
             self.generator = Dense([config.code, *config.hidden, config.numbers], "leaky", config.shape)
             self.discriminator = Dense([config.numbers, *config.hidden[::-1], 1], "leaky")
@@ -53,11 +56,14 @@ class GAN(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def initialise(self) -> None:
-        """Variance that neither grows nor shrinks with depth, behind units that leak."""
+        """Small weights, as in DCGAN, where batches are normalised; elsewhere a variance that neither grows nor shrinks
+        with depth, behind units that leak."""
         for module in self.modules():
             if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d, nn.Linear)):
-                fan: Literal["fan_in", "fan_out"] = "fan_out" if isinstance(module, nn.ConvTranspose2d) else "fan_in"
-                nn.init.kaiming_normal_(module.weight, LEAK, fan, "leaky_relu")
+                if self.config.convolutional:
+                    nn.init.normal_(module.weight, std=0.02)
+                else:
+                    nn.init.kaiming_normal_(module.weight, LEAK)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
 
@@ -133,6 +139,7 @@ class Adversarial:
         for optimizer, lr in zip(self.optimizers.values(), (self.contest.lr, self.contest.judge_lr), strict=True):
             optimizer.param_groups[0]["lr"] = lr * left
         self.player.train()
+        model.discriminator.train()
         codes: tuple[Tensor, ...] = batch["codes"].unbind(1)
         for part, z_BZ in zip(model.config.inside(batch["x"]).chunk(self.contest.rounds), codes, strict=False):
             with torch.no_grad():
@@ -145,7 +152,7 @@ class Adversarial:
 
     def _judge_learns(self, real: Tensor, made: Tensor) -> Metrics:
         D = self.model.discriminator
-        real_B, made_B = D(torch.cat([real, made]))[:, 0].split(len(real))
+        real_B, made_B = D(real)[:, 0], D(made)[:, 0]  # apart: a batch of both would be normalised as one
         if self.contest.rules == "notes":
             loss = F.softplus(-real_B).mean() + F.softplus(made_B).mean()  # (3)
         elif self.contest.rules == "hinge":

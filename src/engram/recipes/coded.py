@@ -256,17 +256,19 @@ class GANRecipe(Coded):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "tiny": TINY,
         "points": POINTS | {"code": 2, "steps": 4000, "every": 1000, "lr": 1e-3, "judge_lr": 1e-3},
-        "full": {"channels": (48, 96), "steps": 4000, "every": 1000},
+        "full": {"channels": (48, 96), "steps": 8000, "every": 2000},
     }
 
     steps: int = 2500
     every: int = 500
+    batch: int = 64
     model: GAN.Config = field(default_factory=lambda: GAN.Config(channels=STAGES, hidden=()))
     contest: Contest = field(default_factory=Contest)
     """how the players learn"""
 
     def learner(self, data: Data) -> Adversarial:
-        return Adversarial(GAN(replace(self.model, **self.space(data))), self.contest, self.steps)
+        norm = self.model.judge_norm and self.contest.rules != "penalty"
+        return Adversarial(GAN(replace(self.model, judge_norm=norm, **self.space(data))), self.contest, self.steps)
 
     def chance(self, x: Tensor, batch: Mapping[str, Any], generator: torch.Generator) -> dict[str, Any]:
         return {"codes": torch.randn(len(x), self.contest.rounds + 1, self.model.code, generator=generator)}

@@ -68,18 +68,18 @@ class DiffusionRecipe(Generative):
     Ask: ClassVar[type] = Wish
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "tiny": {
-            "data": "digits", "channels": (8, 16), "blocks": 1, "steps": 20, "every": 10, "measured": 50, "batch": 32,
-            "sampler_steps": 3, "heads": 2,
+            "data": "digits", "channels": (8, 16), "embedding": 32, "steps": 20, "every": 10, "measured": 50,
+            "batch": 32, "sampler_steps": 3, "heads": 2,
         },
         "points": {"data": "points", "batch": 512, "steps": 3000, "every": 1000, "lr": 2e-3},
-        "full": {"channels": (64, 128), "steps": 4500, "every": 1500, "measured": 5000},
+        "full": {"steps": 3600, "every": 1800, "measured": 5000},
     }  # fmt: skip
 
     steps: int = 1200
     every: int = 400
     batch: int = 64
     measured: int = 2500
-    model: Diffusion.Config = field(default_factory=lambda: Diffusion.Config(channels=(32, 64)))
+    model: Diffusion.Config = field(default_factory=Diffusion.Config)
     conditional: bool = False
     """teach the classes too, so that one can be asked for"""
     forget: float = 0.1
