@@ -28,8 +28,8 @@ TINY = {"data": "digits", "steps": 20, "every": 10}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classifier(Recipe):
-    """Pictures in, classes out, learnt by the gradient of the cross-entropy."""
+class Labelled(Recipe):
+    """Pictures in, classes out, however that is learnt."""
 
     kind: ClassVar[str] = "foundations"
     best: ClassVar[tuple[str, str]] = ("valid_accuracy", "max")
@@ -40,19 +40,11 @@ class Classifier(Recipe):
     """the architecture"""
     batch: int = 128
     """pictures in a batch"""
-    smoothing: float = 0.0
-    """part of the target that is spread over all classes"""
-    augment: Augment = field(default_factory=Augment)
-    """how pictures are varied while learning"""
-    descent: Descent = field(default_factory=Descent)
-    """how to go downhill"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.batch < 1:
             raise EngramError(f"batch must be at least 1, not {self.batch}.")
-        if not 0 <= self.smoothing < 1:
-            raise EngramError(f"smoothing is a part, at least 0 and below 1, not {self.smoothing}.")
 
     @property
     def per_step(self) -> float:
@@ -61,33 +53,35 @@ class Classifier(Recipe):
     def load(self) -> Data:
         return labelled(self)
 
-    def learner(self, data: Data) -> Gradient:
+    def fresh(self, data: Data) -> nn.Module:
+        """A model for this data that has learnt nothing."""
         image = data.train["image"]
         seen = {"shape": tuple(image.shape[1:]), "classes": len(data.classes), **brightness(image)}
-        model = self.built(replace(self.model, **seen), data)
-        parts = [share * self.batch for _, share in cut({"x": range(self.batch)}, self.descent.accumulate)]
-        if min(parts) < 2 and any(isinstance(module, nn.BatchNorm2d) for module in model.modules()):
-            raise EngramError(
-                f"Batch normalisation needs two pictures at least: a batch of {self.batch} in "
-                f"{self.descent.accumulate} parts leaves one alone."
-            )
-        return Gradient(model, self.loss, self.descent, self.steps)
+        return self.built(replace(self.model, **seen), data)
 
     def built(self, config: Any, data: Data) -> nn.Module:
-        """A fresh model."""
         return self.Model(config)
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Metrics]:
         logits_BK = model(batch["image"])
-        loss = F.cross_entropy(logits_BK, batch["label"], label_smoothing=self.smoothing)
+        loss = F.cross_entropy(logits_BK, batch["label"])
         return loss, {"accuracy": (logits_BK.detach().argmax(1) == batch["label"]).float().mean()}
 
     def batches(self, data: Data) -> Batches:
         def prepare(batch: dict[str, Any], generator: torch.Generator) -> dict[str, Any]:
-            return {"image": self.augment(batch["image"].float().div_(255), generator), "label": batch["label"]}
+            image = self.varied(batch["image"].float().div_(255), generator)
+            return {"image": image, "label": batch["label"], **self.chance(image, generator)}
 
         columns = Split({name: data.train[name] for name in ("image", "label")})
         return Batches(columns, self.batch, generator(self.seed, "batches"), prepare)
+
+    def varied(self, image: Tensor, generator: torch.Generator) -> Tensor:
+        """Pictures as they are learnt from."""
+        return image
+
+    def chance(self, image: Tensor, generator: torch.Generator) -> dict[str, Any]:
+        """What else is random in a step."""
+        return {}
 
     def evaluate(self, learner: Learner, data: Data, split: str) -> dict[str, float]:
         logits_NK, label_N = predict(learner.model, data[split])
@@ -137,6 +131,41 @@ class Classifier(Recipe):
         ]
         arrays = {"item": index, "image": chosen["image"], "label": chosen["label"], "probability": p_NK}
         return Sample(arrays, "\n".join(lines), pictures.grid(chosen["image"]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classifier(Labelled):
+    """Pictures in, classes out, learnt by the gradient of the cross-entropy."""
+
+    smoothing: float = 0.0
+    """part of the target that is spread over all classes"""
+    augment: Augment = field(default_factory=Augment)
+    """how pictures are varied while learning"""
+    descent: Descent = field(default_factory=Descent)
+    """how to go downhill"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.smoothing < 1:
+            raise EngramError(f"smoothing is a part, at least 0 and below 1, not {self.smoothing}.")
+
+    def learner(self, data: Data) -> Gradient:
+        model = self.fresh(data)
+        parts = [share * self.batch for _, share in cut({"x": range(self.batch)}, self.descent.accumulate)]
+        if min(parts) < 2 and any(isinstance(module, nn.BatchNorm2d) for module in model.modules()):
+            raise EngramError(
+                f"Batch normalisation needs two pictures at least: a batch of {self.batch} in "
+                f"{self.descent.accumulate} parts leaves one alone."
+            )
+        return Gradient(model, self.loss, self.descent, self.steps)
+
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Metrics]:
+        logits_BK = model(batch["image"])
+        loss = F.cross_entropy(logits_BK, batch["label"], label_smoothing=self.smoothing)
+        return loss, {"accuracy": (logits_BK.detach().argmax(1) == batch["label"]).float().mean()}
+
+    def varied(self, image: Tensor, generator: torch.Generator) -> Tensor:
+        return self.augment(image, generator)
 
 
 def labelled(recipe: Recipe) -> Data:

@@ -1,0 +1,91 @@
+"""What a drawing of an expression needs: its Vars at places, what leads where, and its gradients one after the other.
+
+A Var stands one column to the right of the last that it is made of. Gradients become known from the right to the left:
+step k of the way back is the k-th Var that hears its gradient, with what each use of it has contributed.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from engram.autodiff.var import Var, history, walk
+
+
+class Node(NamedTuple):
+    """A Var."""
+
+    label: str
+    """its name, or the sign of what made it"""
+    value: str
+    gradient: str
+    column: int
+    row: float
+    step: int
+    """when its gradient becomes known"""
+
+
+class Drawing(NamedTuple):
+    nodes: list[Node]
+    edges: list[tuple[int, int]]
+    """from an argument to what was made of it, by their numbers"""
+
+
+def drawn(root: Var) -> Drawing:
+    """An expression, laid out. Constants are written where they are used, and have no node."""
+    order = [y for y, _ in walk(root, np.ones_like(root.val))]
+    gradients: dict[Var, Any] = dict(walk(root, np.ones_like(root.val)))
+    number = {y: i for i, y in enumerate(reversed(order))}
+    column: dict[Var, int] = {}
+    for y in reversed(order):
+        below = [column[a] for a in arguments(y)]
+        column[y] = 1 + max(below) if below else 0
+    for y in order:  # a leaf stands just left of its first use
+        if y.creator is None and y is not root:
+            column[y] = min(column[user] for user in order if user.creator and y in user.creator.args) - 1
+    row = rows(root, column)
+    nodes = [
+        Node(label(y), short(y.val), short(gradients[y]), column[y], row[y], order.index(y))
+        for y in sorted(number, key=number.__getitem__)
+    ]
+    edges = [(number[a], number[y]) for y in order for a in arguments(y)]
+    return Drawing(nodes, edges)
+
+
+def arguments(y: Var) -> list[Var]:
+    return [a for a in y.creator.args if a.wanted] if y.creator else []
+
+
+def rows(root: Var, column: dict[Var, int]) -> dict[Var, float]:
+    """Vars of a column one below the other, each near those that it leads to."""
+    place: dict[Var, float] = {root: 0.0}
+    users: dict[Var, list[Var]] = {}
+    for y in history(root):
+        for a in arguments(y):
+            users.setdefault(a, []).append(y)
+    for c in sorted(set(column.values()), reverse=True):
+        here = [y for y in column if column[y] == c and y is not root]
+        wish = {
+            y: sum(place.get(user, 0.0) + 0.1 * position(user, y) for user in users[y]) / len(users[y]) for y in here
+        }
+        ordered = sorted(here, key=lambda y: wish[y])
+        for i, y in enumerate(ordered):
+            place[y] = i - (len(ordered) - 1) / 2
+    return place
+
+
+def position(user: Var, y: Var) -> int:
+    assert user.creator is not None
+    return user.creator.args.index(y)
+
+
+def label(y: Var) -> str:
+    if y.creator is None:
+        return y.name or "·"
+    constants = [short(a.val) for a in y.creator.args if not a.wanted]
+    sign = y.creator.sign or type(y.creator).__name__.lower()
+    return f"{sign} {' '.join(constants)}".strip()
+
+
+def short(value: Any) -> str:
+    """A number, or the shape of an array."""
+    return f"{float(value):.4g}" if np.size(value) == 1 else "×".join(map(str, np.shape(value)))
