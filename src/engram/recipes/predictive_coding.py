@@ -42,7 +42,7 @@ class PredictiveCodingRecipe(Recipe):
     best: ClassVar[tuple[str, str]] = ("valid_accuracy", "max")
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "tiny": {"data": "digits", "hidden": (16,), "steps": 20, "every": 10, "rounds": 5},
-        "generative": {"top": "label", "hidden": (256,), "lr": 1e-3},
+        "generative": {"top": "label", "hidden": (256,), "lr": 1e-3, "bottom_variance": 1.0},
     }
 
     data: str = "mnist"
@@ -55,7 +55,7 @@ class PredictiveCodingRecipe(Recipe):
     """what predicts: the picture its label, as a classifier does, or the label its picture, as in the notes"""
     hidden: tuple[int, ...] = (128,)
     """units of the layers between, from the bottom to the top"""
-    model: PredictiveCoding.Config = field(default_factory=PredictiveCoding.Config)
+    model: PredictiveCoding.Config = field(default_factory=lambda: PredictiveCoding.Config(bottom_variance=10.0))
     settling: Settling = field(default_factory=Settling)
     """how it comes to rest"""
     descent: Descent = field(default_factory=lambda: Descent(lr=2e-3, weight_decay=0.0))
