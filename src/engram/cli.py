@@ -312,6 +312,63 @@ def export(run: str, to: Literal["hf", "onnx", "word2vec"] = "hf", out: Path | N
     print(write_export(run, to, out))
 
 
+def attack(words: list[str]) -> int:
+    """Attack the classifier of a run: engram attack RUN [--eps 0.1] [--norm l2]."""
+    from engram.recipes.attack import Assault, assault
+    from engram.recipes.pretrained import subject as opened
+
+    def strike(subject: Any, ask: Any, json: bool = False) -> None:
+        """Attack a classifier of pictures: accuracy under each attack, and a page of what they did.
+
+        Args:
+            json: print JSON instead of a table
+        """
+        rows, file = assault(subject(None), ask, opened(ask.by) if ask.by else None)
+        for row in rows:
+            row["accuracy"] = row["accuracy"] if json or row["accuracy"] == "" else f"{row['accuracy']:.2%}"
+            row["eps"] = row["eps"] if json else f"{row['eps']:.4g}"
+        show(rows, json)
+        if not json:
+            print(file)
+
+    return with_subject(strike, words, "attack", lambda cls: Assault)
+
+
+def check(words: list[str]) -> int:
+    """Check a recipe's gradients against central differences: engram check NAME [flags of the recipe]."""
+    from engram.core.gradient_check import gradient_check
+    from engram.core.learner import Gradient
+    from engram.core.registry import find
+
+    if not words or words[0].startswith("-"):
+        print("engram check NAME [flags]   gradients of a recipe's model against central differences, in 64 bits")
+        return 0
+    json = "--json" in words
+    recipe, _ = parse_run(find(words[0]), words[1:])
+    data = recipe.load()
+    learner: Any = recipe.learner(data)
+    learner = getattr(learner, "gradient", learner)
+    if not isinstance(learner, Gradient):
+        raise EngramError(f"{recipe.name} does not learn by the gradient of a loss: there is nothing to check.")
+    rows = gradient_check(learner.model, learner.loss, next(recipe.batches(data)), seed=recipe.seed)
+    show(
+        [
+            {
+                "weights": one.name, "tried": f"{one.tried} of {one.weights:,}", "gradient": f"{one.gradient:.6g}",
+                "difference": f"{one.difference:.6g}", "wrong by": f"{one.wrong:.1e}", "right": one.right,
+            }
+            for one in rows
+        ],
+        json,
+    )  # fmt: skip
+    if wrong := [one for one in rows if not one.right]:
+        place = ", ".join(map(str, wrong[0].place))
+        raise EngramError(
+            f"{len(wrong)} of {len(rows)} tensors have gradients that differ, the worst is {wrong[0].name}[{place}]."
+        )
+    return 0
+
+
 def report(runs: tuple[Path, ...], out: Path | None = None) -> None:
     """Write the report of a run anew, also of one that is not finished; of several, a page that compares them.
 
@@ -417,12 +474,14 @@ VERBS: dict[str, Callable[..., int | None]] = {
     "run": run,
     "sample": sample,
     "look": look,
+    "attack": attack,
+    "check": check,
     "report": report,
     "export": export,
     "data": data,
     "bench": bench,
 }
-OWN_WORDS = (run, sample, look, data, bench)
+OWN_WORDS = (run, sample, look, attack, check, data, bench)
 """verbs that read their words themselves, because what they take depends on the first of them"""
 
 

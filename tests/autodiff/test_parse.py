@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engram.autodiff import Var
-from engram.autodiff.parse import Expression, ExpressionError
+from engram.autodiff.parse import FUNCTIONS, Expression, ExpressionError
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,30 @@ def test_a_value_that_is_missing_is_named():
 def test_any_text_is_read_or_refused(text):
     with contextlib.suppress(ExpressionError):
         Expression(text)
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+@given(a=st.floats(0.01, 6), width=st.floats(0, 5))
+def test_bounds_hold_for_every_function(name, a, width):
+    function = Expression(f"{name}(x)")
+    x = np.linspace(a, a + width, 200)
+    bounds = function.within(x=(a, a + width))
+    values = function.numbers(x=x)
+    assert (values >= bounds.low - 1e-12).all()
+    assert (values <= bounds.high + 1e-12).all()
+    assert bounds.high <= values.max() + 0.02 * (1 + width) * max(1, abs(values).max())
+
+
+@given(st.floats(-3, 3), st.floats(0, 2), st.floats(-3, 3), st.floats(0, 2))
+def test_bounds_hold_for_arithmetic(a, b, c, d):
+    function = Expression("x*y - x^3 + (x - y)^2 / (1 + y^2) + 2^x - cos(x*y)")
+    x, y = np.meshgrid(np.linspace(a, a + b, 15), np.linspace(c, c + d, 15))
+    bounds = function.within(x=(a, a + b), y=(c, c + d))
+    values = function.numbers(x=x, y=y)
+    assert values.min() >= bounds.low - 1e-9
+    assert values.max() <= bounds.high + 1e-9
+
+
+def test_what_may_be_infinite_is():
+    bounds = Expression("1/x").within(x=(-1, 1))
+    assert (bounds.low, bounds.high) == (-np.inf, np.inf)

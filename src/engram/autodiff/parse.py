@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from engram.autodiff import functions as f
+from engram.autodiff.interval import Interval
 from engram.autodiff.var import Var
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
@@ -59,6 +60,11 @@ class Expression:
         with np.errstate(all="ignore"):
             found = self(**{name: Var(np.asarray(value, float)) for name, value in values.items()})
         return np.broadcast_to(found.val if isinstance(found, Var) else found, shape)
+
+    def within(self, **bounds: tuple[Any, Any]) -> Interval:
+        """Between what it certainly lies where its variables are within bounds."""
+        with np.errstate(all="ignore"):
+            return Interval.of(self(**{name: Interval(*ends) for name, ends in bounds.items()}))
 
     # ------------------------------------------------------------------ reading
 
@@ -125,8 +131,8 @@ class Expression:
         if token in FUNCTIONS:
             if not self._next("("):
                 raise self._wrong(f"«{token}» needs brackets after it")
-            function, inner = FUNCTIONS[token], self._closed()
-            return lambda values: applied(function, inner(values))
+            inner = self._closed()
+            return lambda values: applied(token, inner(values))
         raise self._wrong(f"«{token}» was not expected here")
 
     def _closed(self) -> Tree:
@@ -159,16 +165,20 @@ def both(sign: str, a: Tree, b: Tree) -> Tree:
 
 
 def divided(a: Any, b: Any) -> Any:
-    return a / b if isinstance(a, Var) or isinstance(b, Var) else np.divide(a, b)
+    return np.divide(a, b) if isinstance(b, (int, float)) and isinstance(a, (int, float)) else a / b
 
 
 def raised(a: Any, b: Any) -> Any:
     """a^b; an exponent that is itself an expression goes by way of exp and log."""
     if isinstance(b, Var):
         return f.exp(b * (f.log(a) if isinstance(a, Var) else np.log(a)))
-    return a**b if isinstance(a, Var) else np.power(a, b)
+    if isinstance(b, Interval):
+        return Interval.of(a) ** b
+    return np.power(a, b) if isinstance(a, (int, float)) else a**b
 
 
-def applied(function: Callable[[Any], Any], a: Any) -> Any:
-    """A function of a Var is a Var, one of a number a number."""
-    return function(a) if isinstance(a, Var) else function(Var(a, wanted=True)).val
+def applied(name: str, a: Any) -> Any:
+    """A function of a Var is a Var, of an interval an interval, of a number a number."""
+    if isinstance(a, Interval):
+        return a.mapped(name)
+    return FUNCTIONS[name](a) if isinstance(a, Var) else FUNCTIONS[name](Var(a)).val

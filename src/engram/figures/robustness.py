@@ -5,6 +5,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 import torch
+from torch import Tensor
 
 from engram.figures.classification import arrow
 from engram.figures.figure import Figure, line, plot
@@ -53,3 +54,14 @@ def classes(found: Any, names: Sequence[str]) -> Figure:
     figure = plot(*bars, yaxis_title="accuracy", barmode="group")
     figure.update_xaxes(type="category")
     return Figure("Class by class", "Which classes fall first.", figure)
+
+
+def distances(size_N: Tensor, norm: str) -> Figure:
+    """How far away the nearest picture is that is taken for something else."""
+    bars = go.Histogram(x=size_N[size_N.isfinite()].tolist(), nbinsx=30)
+    figure = plot(bars, xaxis_title=NORMS[norm], yaxis_title="pictures")
+    caption = (
+        f"The smallest change that was found for each picture: {size_N.median():.3g} in the middle. 0 is a picture "
+        "that is mistaken as it is."
+    )
+    return Figure("Smallest changes", caption, figure)

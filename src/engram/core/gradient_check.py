@@ -1,0 +1,95 @@
+"""Whether a model's gradients are right: against central differences, weight by weight.
+
+    g_i ~ (E(theta + h e_i) - E(theta - h e_i)) / 2h              with an error of order h^2          (1)
+    how wrong = |g_i - g'_i| / max(|g_i|, |g'_i|, small)          small is a thousandth of the tensor's largest  (2)
+
+Everything is computed in 64 bits, and with the same random numbers each time (dropout, noise), so that (1) is good to
+about eight digits. Weights are moved a little first: many begin at zero, where gradients are zero, right or wrong.
+"""
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from engram.core.errors import EngramError
+from engram.core.learner import Batch, Loss
+from engram.core.seeding import generator
+
+STEP = 1e-5
+MOVED = 0.02
+TOLERANCE = 1e-4
+SMALL = 1e-3
+TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One tensor of weights."""
+
+    name: str
+    weights: int
+    """of which `tried` were tried"""
+    tried: int
+    place: tuple[int, ...]
+    """where the gradient and the difference are farthest apart"""
+    gradient: float
+    difference: float
+    wrong: float
+    """(2) there"""
+
+    @property
+    def right(self) -> bool:
+        return self.wrong < TOLERANCE
+
+
+def gradient_check(model: nn.Module, loss: Loss, batch: Batch, count: int = 10, seed: int = 0) -> list[Checked]:
+    """Every tensor of weights, the worst first; `count` weights of each are tried, those with large gradients too."""
+    model = copy.deepcopy(model).double()
+    batch = {name: doubled(value) for name, value in batch.items()}
+    weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    if not weights:
+        raise EngramError("The model has no weights that learn by a gradient.")
+    random = generator(seed, "check")
+    for weight in weights.values():
+        weight.data += MOVED * torch.randn(weight.shape, generator=random, dtype=weight.dtype)
+
+    def energy() -> Tensor:
+        torch.manual_seed(seed)
+        return loss(model, batch)[0]
+
+    gradients = torch.autograd.grad(energy(), list(weights.values()), allow_unused=True, materialize_grads=True)
+    found = []
+    for (name, weight), gradient in zip(weights.items(), gradients, strict=True):
+        flat, g = weight.data.view(-1) if weight.is_contiguous() else None, gradient.flatten()
+        largest = g.abs().topk(min(count // 2 + 1, len(g))).indices
+        drawn = torch.randint(len(g), (count // 2,), generator=random)
+        places = torch.cat([largest, drawn]).unique()
+        small = max(SMALL * g.abs().max().item(), TINY)
+        worst: tuple[float, int, float, float] = (-1.0, 0, 0.0, 0.0)
+        for place in places.tolist():
+            where = tuple(int(i) for i in torch.unravel_index(torch.tensor(place), weight.shape))
+            difference = central(weight.data, where, energy) if flat is None else central(flat, (place,), energy)
+            wrong = abs(g[place].item() - difference) / max(abs(g[place].item()), abs(difference), small)
+            worst = max(worst, (wrong, place, g[place].item(), difference))
+        where = tuple(int(i) for i in torch.unravel_index(torch.tensor(worst[1]), weight.shape))
+        found.append(Checked(name, weight.numel(), len(places), where, worst[2], worst[3], worst[0]))
+    return sorted(found, key=lambda one: -one.wrong)
+
+
+@torch.no_grad()
+def central(values: Tensor, where: tuple[int, ...], energy: Any) -> float:
+    """(1)"""
+    here = values[where].item()
+    values[where] = here + STEP
+    up = energy().item()
+    values[where] = here - STEP
+    down = energy().item()
+    values[where] = here
+    return float((up - down) / (2 * STEP))
+
+
+def doubled(value: Any) -> Any:
+    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
