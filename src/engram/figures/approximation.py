@@ -35,9 +35,9 @@ def beside(x_ND: Tensor, truth: Tensor, made: Tensor, bound: float, eps: float) 
         ]
         return Figure("Function and network", caption, plot(*traces, xaxis_title="x"))
     side = round(len(x_ND) ** 0.5)
-    axis = x_ND[::side, 0]
+    axis = x_ND[::side, 0].numpy()
     surfaces = [
-        go.Surface(x=axis, y=axis, z=f.view(side, side).T, showscale=False, opacity=o, colorscale=c)
+        go.Surface(x=axis, y=axis, z=f.view(side, side).T.numpy(), showscale=False, opacity=o, colorscale=c)
         for f, o, c in ((truth, 0.5, "Greys"), (made, 1.0, SEQUENTIAL))
     ]
     return Figure("Function and network", f"{caption} The function is grey.", plot(*surfaces, height=560))
@@ -53,8 +53,8 @@ def errors(x_ND: Tensor, truth: Tensor, made: Tensor, bound: float) -> Figure:
         figure.add_hline(y=bound, line={"dash": "dot"}, annotation_text="guarantee")
         return Figure("Error", caption, figure)
     side = round(len(x_ND) ** 0.5)
-    axis = x_ND[::side, 0]
-    heat = go.Heatmap(x=axis, y=axis, z=away.view(side, side).T, colorscale=SEQUENTIAL)
+    axis = x_ND[::side, 0].numpy()
+    heat = go.Heatmap(x=axis, y=axis, z=away.view(side, side).T.numpy(), colorscale=SEQUENTIAL)
     return Figure("Error", caption, plot(heat, height=460, xaxis_title="x", yaxis_title="y"))
 
 
@@ -62,6 +62,6 @@ def steps(model: Any) -> Figure:
     """Where the network steps, and how high."""
     n = int(model.used[0])
     jump = model.d[1:n].sum(1) if model.d.ndim == 2 else model.d[1:n]
-    bars = go.Bar(x=model.b[0, 1:n], y=jump, width=0.002, marker={"color": COLOURS[2]})
+    bars = go.Bar(x=model.b[0, 1:n].numpy(), y=jump.numpy(), width=0.002, marker={"color": COLOURS[2]})
     caption = "Each hidden unit is a logistic step: where it is, and by how much it raises or lowers the network."
     return Figure("Steps", caption, plot(bars, xaxis_title="x", yaxis_title="height of the step"))

@@ -22,7 +22,7 @@ def paths(model: Any, path_TR2: Tensor, names: Sequence[str]) -> Figure:
     z = model(torch.cartesian_prod(x, y)).view(SIDE, SIDE).T
     level = (z - z.min()).clamp(min=0).sqrt()  # so that valleys are seen beside walls
     contour = go.Contour(
-        x=x, y=y, z=level, customdata=z, colorscale="Greys", reversescale=True, showscale=False, ncontours=30,
+        x=x.numpy(), y=y.numpy(), z=level.numpy(), customdata=z.numpy(), colorscale="Greys", reversescale=True, showscale=False, ncontours=30,
         line={"width": 0.5}, hovertemplate="%{x:.3g}, %{y:.3g}: %{customdata:.4g}<extra></extra>",
     )  # fmt: skip
     traces = [contour]
@@ -31,7 +31,9 @@ def paths(model: Any, path_TR2: Tensor, names: Sequence[str]) -> Figure:
         traces.append(line(way[:, 0], way[:, 1], name, line={"color": COLOURS[i], "width": 2}))
         last = {"size": 11, "color": COLOURS[i], "line": {"color": "white", "width": 1}}
         traces.append(
-            go.Scatter(x=way[-1:, 0], y=way[-1:, 1], mode="markers", marker=last, name=name, showlegend=False)
+            go.Scatter(
+                x=way[-1:, 0].numpy(), y=way[-1:, 1].numpy(), mode="markers", marker=last, name=name, showlegend=False
+            )
         )
     figure = plot(*traces, height=560, xaxis_title="x", yaxis_title="y")
     figure.update_xaxes(range=[float(x[0]), float(x[-1])])

@@ -121,10 +121,13 @@ class Labelled(Recipe):
         return f"test picture {item}, «{truth}», taken for «{data.classes[int(p_K.argmax())]}» ({p_K.max():.1%})"
 
     def sample(self, learner: Learner, data: Data, request: Request) -> Sample:
-        """Pictures of the test split and what the model takes them for."""
+        return self.answered(learner.model, data, request)
+
+    def answered(self, model: nn.Module, data: Data, request: Request) -> Sample:
+        """Pictures of the test split and what a model takes them for."""
         index = torch.randint(len(data.test), (request.count,), generator=request.generator)
         chosen = data.test.take(index)
-        p_NK = predict(learner.model, chosen)[0].softmax(1)
+        p_NK = predict(model, chosen)[0].softmax(1)
         lines = [
             f"{i:>6}  is {data.classes[int(t)]:<12} taken for {data.classes[int(p.argmax())]:<12} {p.max():.1%}"
             for i, t, p in zip(index.tolist(), chosen["label"], p_NK, strict=True)
