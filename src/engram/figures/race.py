@@ -22,7 +22,8 @@ def paths(model: Any, path_TR2: Tensor, names: Sequence[str]) -> Figure:
     z = model(torch.cartesian_prod(x, y)).view(SIDE, SIDE).T
     level = (z - z.min()).clamp(min=0).sqrt()  # so that valleys are seen beside walls
     contour = go.Contour(
-        x=x.numpy(), y=y.numpy(), z=level.numpy(), customdata=z.numpy(), colorscale="Greys", reversescale=True, showscale=False, ncontours=30,
+        x=x.numpy(), y=y.numpy(), z=level.numpy(), customdata=z.numpy(),
+        colorscale="Greys", reversescale=True, showscale=False, ncontours=30,
         line={"width": 0.5}, hovertemplate="%{x:.3g}, %{y:.3g}: %{customdata:.4g}<extra></extra>",
     )  # fmt: skip
     traces = [contour]
