@@ -348,8 +348,8 @@ def check(words: list[str]) -> int:
     data = recipe.load()
     learner: Any = recipe.learner(data)
     learner = getattr(learner, "gradient", learner)
-    if not isinstance(learner, Gradient):
-        raise EngramError(f"{recipe.name} does not learn by the gradient of a loss: there is nothing to check.")
+    if type(learner) is not Gradient:
+        raise EngramError(f"{recipe.name} does not learn by the gradient of a loss alone: there is nothing to check.")
     rows = gradient_check(learner.model, learner.loss, next(recipe.batches(data)), seed=recipe.seed)
     show(
         [

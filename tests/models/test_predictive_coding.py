@@ -116,7 +116,7 @@ def test_back_propagation_is_the_limit():
     assert cosines[2] > 0.99999
     nu = 1e5
     model.config = replace(model.config, bottom_variance=nu)
-    state = model.learn_from(bottom, top, 2000)
+    state, _ = model.learn_from(bottom, top, 2000)
     weights = [weight.detach().requires_grad_() for weight in model.M]
     x = top
     for i in reversed(range(3)):

@@ -1,7 +1,7 @@
 """Whether a model's gradients are right: against central differences, weight by weight.
 
     g_i ~ (E(theta + h e_i) - E(theta - h e_i)) / 2h              with an error of order h^2          (1)
-    how wrong = |g_i - g'_i| / max(|g_i|, |g'_i|, small)          small is a thousandth of the tensor's largest  (2)
+    how wrong = |g_i - g'_i| / max(|g_i|, |g'_i|, small)          small beside the largest gradients  (2)
 
 Everything is computed in 64 bits, and with the same random numbers each time (dropout, noise), so that (1) is good to
 about eight digits. Weights are moved a little first: many begin at zero, where gradients are zero, right or wrong.
@@ -18,11 +18,12 @@ from engram.core.errors import EngramError
 from engram.core.learner import Batch, Loss
 from engram.core.seeding import generator
 
-STEP = 1e-5
+STEP = 1e-6
+"""short, so that few units with a kink change sides"""
 MOVED = 0.02
-TOLERANCE = 1e-4
-SMALL = 1e-3
-TINY = 1e-12
+TOLERANCE = 1e-3
+SMALL, SMALLEST = 1e-3, 1e-5
+"""parts of the largest gradient of a tensor, and of all: what is smaller is rounding"""
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,14 @@ def gradient_check(model: nn.Module, loss: Loss, batch: Batch, count: int = 10, 
         return loss(model, batch)[0]
 
     gradients = torch.autograd.grad(energy(), list(weights.values()), allow_unused=True, materialize_grads=True)
+    most = max(one.abs().max().item() for one in gradients)
     found = []
     for (name, weight), gradient in zip(weights.items(), gradients, strict=True):
         flat, g = weight.data.view(-1) if weight.is_contiguous() else None, gradient.flatten()
         largest = g.abs().topk(min(count // 2 + 1, len(g))).indices
         drawn = torch.randint(len(g), (count // 2,), generator=random)
         places = torch.cat([largest, drawn]).unique()
-        small = max(SMALL * g.abs().max().item(), TINY)
+        small = max(SMALL * g.abs().max().item(), SMALLEST * most, torch.finfo(torch.float64).tiny)
         worst: tuple[float, int, float, float] = (-1.0, 0, 0.0, 0.0)
         for place in places.tolist():
             where = tuple(int(i) for i in torch.unravel_index(torch.tensor(place), weight.shape))

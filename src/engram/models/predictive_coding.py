@@ -13,6 +13,7 @@ anywhere but the two ends of a connection. Where x_1 may differ from its predict
 at once here (tau of (2) is short beside that of (3)), and the step of (3) adapts so that (4) never rises.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -104,10 +105,11 @@ class PredictiveCoding(nn.Module):
 
     # ------------------------------------------------------------------ settling
 
-    def at(self, x: list[Tensor]) -> State:
-        """Errors and F where values are x."""
+    def at(self, x: list[Tensor], known: Mapping[int, Tensor] = {}) -> State:
+        """Errors and F where values are x; predictions of layers that are held may be `known`."""
         nu = self.config.nu
-        e = [(x[i] - self.predict(i, x[i + 1])) / nu(i) for i in range(len(self.M))]  # (2), at rest
+        mu = [known[i] if i in known else self.predict(i, x[i + 1]) for i in range(len(self.M))]
+        e = [(x[i] - mu[i]) / nu(i) for i in range(len(self.M))]  # (2), at rest
         F_B = torch.stack([0.5 * nu(i) * one.square().sum(1) for i, one in enumerate(e)]).sum(0)
         return State(x, e, F_B)  # (4)
 
@@ -120,28 +122,29 @@ class PredictiveCoding(nn.Module):
     def settle(self, x: list[Tensor], free: tuple[int, ...], rounds: int, tolerance: float = 1e-4) -> State:
         """Let the `free` layers go where (3) leads, the others held, until the rounds are over or all is at rest: the
         pull is no more than a part, `tolerance`, of what it was at first."""
-        state, step_B1, first = self.at(x), x[0].new_full((len(x[0]), 1), 0.2), 0.0
+        known = {i: self.predict(i, x[i + 1]) for i in range(len(self.M)) if i + 1 not in free}
+        state, step_B1, first = self.at(x, known), x[0].new_full((len(x[0]), 1), 0.2), 0.0
         for _ in range(rounds):
             move = {i: self.pull(state, i) for i in free}
             largest = max((one.abs().max().item() for one in move.values()), default=0.0)
             first = first or largest
             if largest <= tolerance * first:
                 break
-            tried = self.at([x + step_B1 * move[i] if i in move else x for i, x in enumerate(state.x)])
+            tried = self.at([x + step_B1 * move[i] if i in move else x for i, x in enumerate(state.x)], known)
             better_B1 = (tried.F_B <= state.F_B)[:, None]
             state = State(
-                [torch.where(better_B1, a, b) for a, b in zip(tried.x, state.x, strict=True)],
+                [a if a is b else torch.where(better_B1, a, b) for a, b in zip(tried.x, state.x, strict=True)],
                 [torch.where(better_B1, a, b) for a, b in zip(tried.e, state.e, strict=True)],
                 torch.minimum(tried.F_B, state.F_B),
             )
             step_B1 = torch.where(better_B1, step_B1 * 1.2, step_B1 * 0.5).clamp(SHORTEST_STEP, LONGEST_STEP)
         return state
 
-    def learn_from(self, bottom_BD: Tensor, top_BD: Tensor, rounds: int) -> State:
-        """Both ends clamped; the layers between begin where they are predicted to be."""
-        x = self.downwards(top_BD)
-        x[0] = bottom_BD
-        return self.settle(x, tuple(range(1, len(x) - 1)), rounds)
+    def learn_from(self, bottom_BD: Tensor, top_BD: Tensor, rounds: int) -> tuple[State, Tensor]:
+        """Both ends clamped; the layers between begin where they are predicted to be. Also F at that beginning."""
+        predicted_BD, *x = self.downwards(top_BD)
+        first_B = 0.5 * (bottom_BD - predicted_BD).square().sum(1) / self.config.nu(0)
+        return self.settle([bottom_BD, *x], tuple(range(1, len(x))), rounds), first_B
 
     def infer(self, bottom_BD: Tensor, rounds: int) -> Tensor:
         """What the top would be, if the bottom is this: the values that leave the least error."""
@@ -181,8 +184,7 @@ class LocalLearning:
             metrics = {"loss": loss}
         else:
             with torch.no_grad():
-                state = self.model.learn_from(bottom, top, self.settling.rounds)
-                before = self.model.at([bottom, *self.model.downwards(top)[1:]]).F_B
+                state, before = self.model.learn_from(bottom, top, self.settling.rounds)
                 for i, e in enumerate(state.e):
                     self._learn(i, state.x[i + 1], e)
             metrics = {"loss": before.mean(), "settled": state.F_B.mean()}

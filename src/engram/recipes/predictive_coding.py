@@ -55,7 +55,7 @@ class PredictiveCodingRecipe(Recipe):
     """what predicts: the picture its label, as a classifier does, or the label its picture, as in the notes"""
     hidden: tuple[int, ...] = (128,)
     """units of the layers between, from the bottom to the top"""
-    model: PredictiveCoding.Config = field(default_factory=lambda: PredictiveCoding.Config(bottom_variance=10.0))
+    model: PredictiveCoding.Config = field(default_factory=lambda: PredictiveCoding.Config(bottom_variance=30.0))
     settling: Settling = field(default_factory=Settling)
     """how it comes to rest"""
     descent: Descent = field(default_factory=lambda: Descent(lr=2e-3, weight_decay=0.0))
@@ -171,7 +171,7 @@ def alike(model: PredictiveCoding, bottom: Tensor, top: Tensor, times: float) ->
     """Cosine of local updates and gradients in each layer, where nu_1 is so many times the nu of the others."""
     other = copy.deepcopy(model)
     other.config = replace(model.config, bottom_variance=times * model.config.variance)
-    state = other.learn_from(bottom, top, 500)
+    state, _ = other.learn_from(bottom, top, 500)
     with torch.enable_grad():
         weights = [weight.detach().requires_grad_() for weight in model.M]
         x = top
