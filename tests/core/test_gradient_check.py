@@ -79,9 +79,7 @@ def test_nothing_to_check_is_said():
         gradient_check(nn.Identity(), loss, batch())
 
 
-@pytest.mark.parametrize(
-    "name", ["mlp", "cnn", "resnet", "gpt", "bert", "vit", "lstm", "mingru", "vae", "diffusion", "trades"]
-)
+@pytest.mark.parametrize("name", ["mlp", "cnn", "resnet", "gpt", "bert", "vit", "lstm", "mingru", "vae", "diffusion"])
 def test_every_kind_of_recipe_passes_from_the_command_line(name, engram):
     answer = engram("check", name, "--preset", "tiny")
     assert answer.code == 0, answer.err + answer.out

@@ -98,10 +98,10 @@ def test_what_has_learnt_to_withstand_does(kind):
 def blobs(count, random):
     """Pictures whose first pixel tells the class by a wide margin, the others by a narrow one each."""
     label = torch.randint(2, (count,), generator=random)
-    x = 0.5 + 0.02 * torch.randn(count, 1, 3, 3, generator=random)
+    x = 0.5 + 0.01 * torch.randn(count, 1, 3, 3, generator=random)
     side = (2.0 * label - 1)[:, None]
     flat = x.view(count, 9)
-    flat[:, :1] += 0.3 * side * (torch.rand(count, 1, generator=random) < 0.9)
+    flat[:, :1] += 0.2 * side * (torch.rand(count, 1, generator=random) < 0.9)
     flat[:, 1:] += 0.04 * side
     return x.clamp(0, 1), label
 
