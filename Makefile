@@ -32,6 +32,8 @@ $(VENV)/installed: pyproject.toml
 $(VENV)/installed-test: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	@# torchattacks asks for torchvision, which it does not need here and which brings another torch
+	$(BIN)/python -m pip install --quiet --no-deps 'torchattacks>=3.5,<3.6'
 	touch $(VENV)/installed $@
 
 clean:
