@@ -323,7 +323,12 @@ def attack(words: list[str]) -> int:
         Args:
             json: print JSON instead of a table
         """
-        rows, file = assault(subject(None), ask, opened(ask.by) if ask.by else None)
+        with Console(stderr=True).status("opening the run") as status:
+
+            def told(what: str, done: int, all_: int) -> None:
+                status.update(f"{what}: {done} of {all_}")
+
+            rows, file = assault(subject(None), ask, opened(ask.by) if ask.by else None, told)
         for row in rows:
             row["accuracy"] = row["accuracy"] if json or row["accuracy"] == "" else f"{row['accuracy']:.2%}"
             row["eps"] = row["eps"] if json else f"{row['eps']:.4g}"

@@ -1,6 +1,8 @@
 """Attacks on what a run has learnt: any classifier of pictures."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,10 +17,12 @@ from engram.figures.figure import Figure
 from engram.recipes.classify import Labelled
 from engram.recipes.trades import answering
 from engram.robustness.attacks import PGD, Guess, Step, Threat
-from engram.robustness.evaluation import Told, attacked, examine, nobody, withstood
+from engram.robustness.evaluation import attacked, examine, withstood
 from engram.robustness.minimal import minimal
 
 AT_ONCE = 100
+Telling = Callable[[str, int, int], None]
+"""is told what is being done, and how many of how many are done"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +47,7 @@ class Assault:
     """number that all randomness starts from"""
 
 
-def assault(run: Any, how: Assault, by: Any = None, told: Told = nobody) -> tuple[list[dict[str, Any]], Path]:
+def assault(run: Any, how: Assault, by: Any, told: Telling) -> tuple[list[dict[str, Any]], Path]:
     """A row for each attack, and a page with what they did."""
     if not isinstance(run.recipe, Labelled):
         raise EngramError(f"{run.recipe.name} is no classifier of pictures: there is nothing to attack.")
@@ -62,15 +66,17 @@ def assault(run: Any, how: Assault, by: Any = None, told: Told = nobody) -> tupl
     }
     rows: list[dict[str, Any]] = []
     for name, attack in attacks.items():
+        tell = partial(told, name)
         if attack is None or by is None or name == "chance":
-            accuracy = withstood(model, x, label, attack, told)
+            accuracy = withstood(model, x, label, attack, tell)
         else:
-            accuracy = withstood(model, attacked(source, x, label, attack, told), label, None)
+            accuracy = withstood(model, attacked(source, x, label, attack, tell), label, None)
         rows.append({"attack": name, "accuracy": accuracy, "norm": how.norm, "eps": how.eps if attack else 0.0})
-    found = examine(model, x, label, pgd, told)
+    found = examine(model, x, label, pgd, partial(told, "curve over eps"))
     figures = [views.curve({run.recipe.name: found}, threat), views.gallery(found, run.data.classes)]
     figures.append(views.classes(found, run.data.classes))
     if how.smallest:
+        told("smallest changes", 0, how.smallest)
         rows.append(least(model, x[: how.smallest], label[: how.smallest], how, figures))
     title = f"{run.recipe.title}, under attack"
     said = f"{run.recipe.name} · {len(x)} test pictures · {how.norm} up to {how.eps:g}"
