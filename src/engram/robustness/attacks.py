@@ -52,10 +52,10 @@ class Threat:
         """(5)"""
         change = moved - x
         if self.norm == "linf":
-            change = change.clamp(-self.eps, self.eps)
+            change.clamp_(-self.eps, self.eps)
         else:
-            change = change * (self.eps / along(lengths(change), x).clamp(min=1e-12)).clamp(max=1)
-        return (x + change).clamp(self.low, self.high)
+            change.mul_((self.eps / along(lengths(change), x).clamp(min=1e-12)).clamp(max=1))
+        return change.add_(x).clamp_(self.low, self.high)
 
     def steepest(self, g: Tensor) -> Tensor:
         """d of (4)"""
@@ -178,7 +178,7 @@ class PGD:
                     x, label_B = x[~done], label_B[~done]
                     if not len(active):
                         return end, fooled
-            now = self.threat.project(x, now + sign * self.length * self.threat.steepest(g))  # (4)
+            now = self.threat.project(x, torch.add(now, self.threat.steepest(g), alpha=sign * self.length))  # (4)
         end[active] = now
         if self.restarts > 1:
             with torch.no_grad():
