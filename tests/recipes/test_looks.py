@@ -5,9 +5,10 @@ import torch
 
 from engram.core.registry import catalogue
 from engram.core.seeding import aside
+from engram.recipes.timed import Timed
 from engram.training.run import Run
 
-TIMED = sorted(name for name, recipe in catalogue().items() if not recipe.learns)
+TIMED = sorted(name for name, recipe in catalogue().items() if issubclass(recipe, Timed))
 
 
 def look(path, **asked):
