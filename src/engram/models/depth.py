@@ -58,7 +58,7 @@ class Depth(nn.Module):
         """hidden layers (L)"""
         width: int = 64
         """units of each (D)"""
-        activation: ActivationName = "tanh"
+        activation: ActivationName = "logistic"
         """function of every hidden unit"""
         gain: float = 1.0
         """size of the weights at first, as a multiple of 1 / sqrt(D); above 1 gradients may explode"""

@@ -44,8 +44,8 @@ class DepthRecipe(Labelled):
     best: ClassVar[tuple[str, str]] = ("valid_best", "max")
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "tiny": TINY | {"depth": 4, "width": 16},
-        "exploding": {"activation": "relu", "gain": 2.0},
-        "vanishing": {"activation": "logistic"},
+        "exploding": {"activation": "relu", "gain": 2.0, "lr": 1e-5},
+        "tanh": {"activation": "tanh"},
     }
 
     steps: int = 600

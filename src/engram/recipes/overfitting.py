@@ -38,14 +38,14 @@ class OverfittingRecipe(Labelled):
         "tiny": TINY | {"hidden": (32,), "items": 100, "batch": 32, "watch": 5}
     }
 
-    data: str = "fashion"
+    data: str = "mnist"
     steps: int = 2000
     every: int = 200
     batch: int = 100
     items: int = 1000
     """training pictures that are learnt from, so few that they can be learnt by heart"""
     model: Remedies.Config = field(default_factory=Remedies.Config)
-    decay: float = 0.3
+    decay: float = 2.0
     """weight decay of the network that has this remedy"""
     augment: Augment = field(default_factory=lambda: Augment(shift=2, rotate=10.0))
     """how pictures are varied for the network that has this remedy"""
