@@ -32,8 +32,8 @@ class Drawing(NamedTuple):
 
 def drawn(root: Var) -> Drawing:
     """An expression, laid out. Constants are written where they are used, and have no node."""
-    order = [y for y, _ in walk(root, np.ones_like(root.val))]
     gradients: dict[Var, Any] = dict(walk(root, np.ones_like(root.val)))
+    order = list(gradients)
     number = {y: i for i, y in enumerate(reversed(order))}
     column: dict[Var, int] = {}
     for y in reversed(order):
@@ -44,8 +44,8 @@ def drawn(root: Var) -> Drawing:
             column[y] = min(column[user] for user in order if user.creator and y in user.creator.args) - 1
     row = rows(root, column)
     nodes = [
-        Node(label(y), short(y.val), short(gradients[y]), column[y], row[y], order.index(y))
-        for y in sorted(number, key=number.__getitem__)
+        Node(label(y), short(y.val), short(gradients[y]), column[y], row[y], len(order) - 1 - i)
+        for y, i in number.items()
     ]
     edges = [(number[a], number[y]) for y in order for a in arguments(y)]
     return Drawing(nodes, edges)

@@ -65,19 +65,18 @@ def gradient_check(model: nn.Module, loss: Loss, batch: Batch, count: int = 10, 
     most = max(one.abs().max().item() for one in gradients)
     found = []
     for (name, weight), gradient in zip(weights.items(), gradients, strict=True):
-        flat, g = weight.data.view(-1) if weight.is_contiguous() else None, gradient.flatten()
+        g = gradient.flatten()
         largest = g.abs().topk(min(count // 2 + 1, len(g))).indices
         drawn = torch.randint(len(g), (count // 2,), generator=random)
         places = torch.cat([largest, drawn]).unique()
         small = max(SMALL * g.abs().max().item(), SMALLEST * most, torch.finfo(torch.float64).tiny)
-        worst: tuple[float, int, float, float] = (-1.0, 0, 0.0, 0.0)
-        for place in places.tolist():
-            where = tuple(int(i) for i in torch.unravel_index(torch.tensor(place), weight.shape))
-            difference = central(weight.data, where, energy) if flat is None else central(flat, (place,), energy)
-            wrong = abs(g[place].item() - difference) / max(abs(g[place].item()), abs(difference), small)
-            worst = max(worst, (wrong, place, g[place].item(), difference))
-        where = tuple(int(i) for i in torch.unravel_index(torch.tensor(worst[1]), weight.shape))
-        found.append(Checked(name, weight.numel(), len(places), where, worst[2], worst[3], worst[0]))
+        tried = []
+        for place in places:
+            where = tuple(int(i) for i in torch.unravel_index(place, weight.shape))
+            slope, difference = gradient[where].item(), central(weight.data, where, energy)
+            wrong = abs(slope - difference) / max(abs(slope), abs(difference), small)
+            tried.append(Checked(name, weight.numel(), len(places), where, slope, difference, wrong))
+        found.append(max(tried, key=lambda one: one.wrong))
     return sorted(found, key=lambda one: -one.wrong)
 
 

@@ -163,6 +163,11 @@ class Recipe(ABC):
         """The data of a run that is opened again; what the recipe left in its folder is taken from there."""
         return self.load()
 
+    def must_need_nothing(self) -> None:
+        """Refuse data, for a recipe that reads none."""
+        if self.data != "none":
+            raise EngramError(f"{self.name} needs no data, and {self.data} was given.")
+
     def files(self, data: Any) -> Mapping[str, bytes]:
         """What else belongs into the run folder, by name: a tokeniser, for instance."""
         return {}
@@ -194,6 +199,12 @@ class Recipe(ABC):
     @abstractmethod
     def sample(self, learner: Learner, data: Any, request: Request) -> Sample:
         """Let the model make or say something."""
+
+
+def must_be_item(item: int, size: int) -> None:
+    """Refuse a number that no item of the test split has."""
+    if not 0 <= item < size:
+        raise EngramError(f"item must be from 0 to {size - 1}, the size of the test split, not {item}.")
 
 
 def change(recipe: Any, **changes: Any) -> Any:

@@ -12,9 +12,10 @@ from engram.core.learner import Batch, Learner, Metrics
 class SideBySide:
     """Every learner takes a step on every batch; metrics are named after it."""
 
-    def __init__(self, learners: Mapping[str, Learner]) -> None:
+    def __init__(self, learners: Mapping[str, Learner], model: nn.Module | None = None) -> None:
+        """`model` holds the models of the learners, and perhaps more; a dictionary of them if it is not given."""
         self.learners = dict(learners)
-        self.model = nn.ModuleDict({name: learner.model for name, learner in self.learners.items()})
+        self.model: Any = model or nn.ModuleDict({name: one.model for name, one in self.learners.items()})
         self.noise = {name: torch.get_rng_state() for name in self.learners}
         """where each one's dropout and the like goes on, so that who else is there makes no difference"""
 

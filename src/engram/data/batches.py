@@ -51,5 +51,21 @@ class Batches:
         self.generator.set_state(state["generator"])
 
 
+class Same:
+    """One batch for ever, for what reads no data."""
+
+    def __init__(self, batch: dict[str, Any]) -> None:
+        self.batch = batch
+
+    def __next__(self) -> dict[str, Any]:
+        return self.batch
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """There is no position."""
+
+
 def gather(split: Split, index: Tensor) -> dict[str, Any]:
     return {name: pick(column, index) for name, column in split.columns.items()}

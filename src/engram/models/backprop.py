@@ -69,25 +69,25 @@ def by_hand(model: MLP, x_BCHW: Tensor, label_B: Tensor) -> Gradients:
 
 def by_graph(model: MLP, x_BCHW: Tensor, label_B: Tensor) -> Gradients:
     """An expression of Vars that share the weights' memory, and one walk back through it."""
-    layers: list[Any] = list(model.layers)
-    weights = [autodiff.Var(layer.weight.detach().numpy(), f"W{i + 1}") for i, layer in enumerate(layers)]
-    biases = [autodiff.Var(layer.bias.detach().numpy(), f"b{i + 1}") for i, layer in enumerate(layers)]
-    loss, logits = expression(model, weights, biases, x_BCHW, label_B)
+    loss, logits, *variables = expression(model, x_BCHW, label_B)
     loss.backward()
-    dW, db = ([torch.from_numpy(one.grad) for one in ones] for ones in (weights, biases))
+    dW, db = ([torch.from_numpy(one.grad) for one in ones] for ones in variables)
     return Gradients(torch.tensor(loss.val), dW, db, torch.from_numpy(logits.val))
 
 
 def expression(
-    model: MLP, weights: list[autodiff.Var], biases: list[autodiff.Var], x_BCHW: Tensor, label_B: Tensor
-) -> tuple[autodiff.Var, autodiff.Var]:
-    """The loss and the logits."""
+    model: MLP, x_BCHW: Tensor, label_B: Tensor
+) -> tuple[autodiff.Var, autodiff.Var, list[autodiff.Var], list[autodiff.Var]]:
+    """The loss and the logits, and the weights and biases that they are made of."""
+    layers: list[Any] = list(model.layers)
+    weights = [autodiff.Var(layer.weight.detach().numpy(), f"W{i + 1}") for i, layer in enumerate(layers)]
+    biases = [autodiff.Var(layer.bias.detach().numpy(), f"b{i + 1}") for i, layer in enumerate(layers)]
     sigma = FUNCTIONS[model.config.activation]
     h: Any = model.config.standardise(x_BCHW).flatten(1).numpy()
     for W, b in zip(weights, biases, strict=True):
         z = h @ W.T + b
         h = sigma(z)
-    return autodiff.cross_entropy(z, np.asarray(label_B)), z
+    return autodiff.cross_entropy(z, np.asarray(label_B)), z, weights, biases
 
 
 def by_torch(model: MLP, x_BCHW: Tensor, label_B: Tensor) -> Gradients:

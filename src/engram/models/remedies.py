@@ -55,8 +55,7 @@ class Remedying(SideBySide):
     """The learner: four networks learn, and a fifth keeps the best that the first has been."""
 
     def __init__(self, model: Remedies, learners: dict[str, Gradient], held: Batch, look: int) -> None:
-        super().__init__(learners)
-        self.model: Any = model
+        super().__init__(learners, model)
         self.held, self.look, self.done, self.lowest = held, look, 0, float("inf")
 
     def step(self, batch: Batch) -> Metrics:

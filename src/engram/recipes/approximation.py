@@ -12,6 +12,7 @@ from engram.core.errors import EngramError
 from engram.core.learner import Learner
 from engram.core.registry import Recipe, Request, Sample, recipe
 from engram.core.seeding import generator
+from engram.data.batches import Same
 from engram.figures import approximation as views
 from engram.figures.figure import Figure
 from engram.models.approximation import Approximation, Refining
@@ -19,19 +20,6 @@ from engram.models.approximation import Approximation, Refining
 MEASURED = {1: 20_001, 2: 101}
 """places of each axis where the error is measured"""
 AT_ONCE = 200
-
-
-class Turns:
-    """Batches with nothing in them, for what needs no data."""
-
-    def __next__(self) -> dict[str, Any]:
-        return {}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """There is no position."""
 
 
 @recipe
@@ -72,15 +60,15 @@ class ApproximationRecipe(Recipe):
 
     def load(self) -> Tensor:
         """Places where the error is measured, N × dimensions."""
-        nothing(self)
+        self.must_need_nothing()
         axis = torch.linspace(0, 1, MEASURED[self.model.dimensions], dtype=torch.float64)
         return torch.cartesian_prod(*[axis] * self.model.dimensions).view(-1, self.model.dimensions)
 
     def learner(self, data: Tensor) -> Refining:
         return Refining(Approximation(self.model), self.eps, generator(self.seed, "edges"))
 
-    def batches(self, data: Tensor) -> Turns:
-        return Turns()
+    def batches(self, data: Tensor) -> Same:
+        return Same({})
 
     def truth(self, x_ND: Tensor) -> Tensor:
         values = self.model.expression().numbers(**dict(zip("xy", x_ND.numpy().T, strict=False)))
@@ -94,8 +82,9 @@ class ApproximationRecipe(Recipe):
 
     def figures(self, learner: Learner, data: Tensor) -> Iterator[Figure]:
         model: Any = learner.model
-        yield views.beside(data, self.truth(data), made(model, data), float(model.bound), self.eps)
-        yield views.errors(data, self.truth(data), made(model, data), float(model.bound))
+        truth, found, bound = self.truth(data), made(model, data), float(model.bound)
+        yield views.beside(data, truth, found, bound, self.eps)
+        yield views.errors(data, truth, found, bound)
         yield views.steps(model)
 
     def probe(self, model: nn.Module, data: Tensor, item: int) -> str:
@@ -119,9 +108,3 @@ class ApproximationRecipe(Recipe):
 def made(model: nn.Module, x_ND: Tensor) -> Tensor:
     with torch.no_grad():
         return torch.cat([model(part) for part in x_ND.split(AT_ONCE)])
-
-
-def nothing(recipe: Recipe) -> None:
-    """Refuse data for a recipe that needs none."""
-    if recipe.data != "none":
-        raise EngramError(f"{recipe.name} needs no data, and {recipe.data} was given.")

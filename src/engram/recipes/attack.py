@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,7 +16,7 @@ from engram.figures import robustness as views
 from engram.figures.figure import Figure
 from engram.recipes.classify import Labelled
 from engram.recipes.trades import answering
-from engram.robustness.attacks import PGD, Guess, Step, Threat
+from engram.robustness.attacks import PGD, Guess, Norm, Step, Threat
 from engram.robustness.evaluation import attacked, examine, withstood
 from engram.robustness.minimal import minimal
 
@@ -29,7 +29,7 @@ Telling = Callable[[str, int, int], None]
 class Assault:
     """How a classifier is attacked."""
 
-    norm: Literal["linf", "l2"] = "linf"
+    norm: Norm = "linf"
     """how a change is measured: its largest number, or its length"""
     eps: float = 0.1
     """the largest change, of pixels from 0 to 1"""

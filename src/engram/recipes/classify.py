@@ -1,6 +1,6 @@
 """Classifiers of pictures: what MLP, CNN and ResNet have in common, and the three recipes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from engram import data as datasets
 from engram.core.errors import EngramError
 from engram.core.learner import Batch, Descent, Gradient, Learner, Metrics, cut
-from engram.core.registry import Recipe, Request, Sample, recipe
+from engram.core.registry import Recipe, Request, Sample, must_be_item, recipe
 from engram.core.seeding import generator
 from engram.data.augment import Augment
 from engram.data.batches import Batches
@@ -113,12 +113,18 @@ class Labelled(Recipe):
         yield network.activation_maps(learner.model, data.test["image"][:1].float() / 255)
 
     def probe(self, model: nn.Module, data: Data, item: int) -> str:
-        if not 0 <= item < len(data.test):
-            raise EngramError(f"item must be from 0 to {len(data.test) - 1}, the size of the test split, not {item}.")
+        must_be_item(item, len(data.test))
         index = torch.tensor([item])
         p_K = model(data.test["image"][index].float() / 255).softmax(1)[0]
         truth = data.classes[int(data.test["label"][item])]
         return f"test picture {item}, «{truth}», taken for «{data.classes[int(p_K.argmax())]}» ({p_K.max():.1%})"
+
+    def said_by_all(self, names: Sequence[str], model: nn.Module, data: Data, item: int) -> str:
+        """What several networks, whose logits come together, take one picture for."""
+        must_be_item(item, len(data.test))
+        said = model(data.test["image"][[item]].float() / 255)[:, 0].argmax(1).tolist()
+        answers = ", ".join(f"{name} says «{data.classes[k]}»" for name, k in zip(names, said, strict=True))
+        return f"test picture {item}, «{data.classes[int(data.test['label'][item])]}»: {answers}"
 
     def sample(self, learner: Learner, data: Data, request: Request) -> Sample:
         return self.answered(learner.model, data, request)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from engram import data as datasets
 from engram.core.errors import EngramError
 from engram.core.learner import Batch, Descent, Gradient, Learner, Metrics
-from engram.core.registry import Item, Request, Sample, recipe
+from engram.core.registry import Item, Request, Sample, must_be_item, recipe
 from engram.core.seeding import generator
 from engram.core.tap import watch
 from engram.data.augment import Augment
@@ -308,8 +308,7 @@ class CLIPRecipe(Pretrained):
 
     def _item(self, data: Captioned, item: int) -> tuple[Tensor, str]:
         part = data.data.test
-        if not 0 <= item < len(part):
-            raise EngramError(f"item must be from 0 to {len(part) - 1}, the size of the test split, not {item}.")
+        must_be_item(item, len(part))
         return part["image"][torch.tensor([item])].float() / 255, part["caption"][item]
 
     def look(self, model: nn.Module, data: Captioned, subject: CaptionedItem) -> tuple[str, list[Figure]]:

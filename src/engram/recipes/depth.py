@@ -24,14 +24,6 @@ DEPTHS = (2, 5, 10, 20, 40)
 ACTIVATIONS: tuple[ActivationName, ...] = ("logistic", "tanh", "arctan", "relu", "softplus")
 
 
-class Deepening(SideBySide):
-    """The learner: four kinds side by side."""
-
-    def __init__(self, model: Depth, learners: Mapping[str, Gradient]) -> None:
-        super().__init__(learners)
-        self.model: Any = model
-
-
 @recipe
 @dataclass(frozen=True, kw_only=True)
 class DepthRecipe(Labelled):
@@ -61,7 +53,7 @@ class DepthRecipe(Labelled):
         if self.batch < 2:
             raise EngramError(f"Batch normalisation needs two pictures at least, and batch is {self.batch}.")
 
-    def learner(self, data: Data) -> Deepening:
+    def learner(self, data: Data) -> SideBySide:
         model: Any = self.fresh(data)
         descent = Descent(optimizer="sgd", lr=self.lr, weight_decay=0.0, schedule="constant", warmup=0.0)
 
@@ -70,7 +62,7 @@ class DepthRecipe(Labelled):
             right = (logits.detach().argmax(1) == batch["label"]).float().mean()
             return F.cross_entropy(logits, batch["label"]), {"accuracy": right}
 
-        return Deepening(model, {kind: Gradient(model.nets[kind], loss, descent, self.steps) for kind in KINDS})
+        return SideBySide({kind: Gradient(model.nets[kind], loss, descent, self.steps) for kind in KINDS}, model)
 
     def evaluate(self, learner: Learner, data: Data, split: str) -> dict[str, float]:
         model: Any = learner.model
@@ -126,11 +118,7 @@ class DepthRecipe(Labelled):
         return table
 
     def probe(self, model: nn.Module, data: Data, item: int) -> str:
-        if not 0 <= item < len(data.test):
-            raise EngramError(f"item must be from 0 to {len(data.test) - 1}, the size of the test split, not {item}.")
-        said = model(data.test["image"][[item]].float() / 255)[:, 0].argmax(1).tolist()
-        answers = ", ".join(f"{kind} says «{data.classes[k]}»" for kind, k in zip(KINDS, said, strict=True))
-        return f"test picture {item}, «{data.classes[int(data.test['label'][item])]}»: {answers}"
+        return self.said_by_all(KINDS, model, data, item)
 
     def sample(self, learner: Learner, data: Data, request: Request) -> Sample:
         """Pictures of the test split and what the network with norm and residuals takes them for."""

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import torch
 from torch import nn
 
 from engram.autodiff import Var
@@ -108,11 +107,8 @@ class AutodiffRecipe(ByOneself):
 
     def loss_graph(self, model: Any, data: Data, item: int) -> Var:
         """The expression that learning goes back through, for one picture."""
-        with torch.no_grad():
-            weights = [Var(layer.weight.numpy(), f"W{i + 1}") for i, layer in enumerate(model.layers)]
-            biases = [Var(layer.bias.numpy(), f"b{i + 1}") for i, layer in enumerate(model.layers)]
         image, label = data.test["image"][item : item + 1].float() / 255, data.test["label"][item : item + 1]
-        return expression(model, weights, biases, image, label)[0]
+        return expression(model, image, label)[0]
 
     def look(self, model: nn.Module, data: Data, subject: Any) -> tuple[str, list[Figure]]:
         if subject.item >= 0:

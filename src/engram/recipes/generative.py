@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from engram import data as datasets
 from engram.core.errors import EngramError
 from engram.core.learner import Learner
-from engram.core.registry import Recipe, Sample
+from engram.core.registry import Recipe, Sample, must_be_item
 from engram.core.seeding import generator
 from engram.data.batches import Batches
 from engram.data.dataset import Data, Split
@@ -137,8 +137,7 @@ class Generative(Recipe):
         """Views that only this kind of model has."""
 
     def probe(self, model: nn.Module, data: Data, item: int) -> str:
-        if not 0 <= item < len(data.test):
-            raise EngramError(f"item must be from 0 to {len(data.test) - 1}, the size of the test split, not {item}.")
+        must_be_item(item, len(data.test))
         x = quality.things(data.test.take(torch.tensor([item])), column(data), 1)
         self.pass_through(model, x)
         return f"test item {item}"

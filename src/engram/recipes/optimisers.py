@@ -14,7 +14,6 @@ from engram.core.seeding import generator
 from engram.figures import race as views
 from engram.figures.figure import Figure
 from engram.models.race import RACERS, Race, Racing
-from engram.recipes.approximation import nothing
 
 
 class Noise:
@@ -81,7 +80,7 @@ class OptimisersRecipe(Recipe):
         return 1
 
     def load(self) -> None:
-        nothing(self)
+        self.must_need_nothing()
 
     def learner(self, data: None) -> Racing:
         return Racing(Race(self.model), torch.tensor([self.start]), self.lr, self.adaptive_lr, self.beta)

@@ -113,11 +113,7 @@ class OverfittingRecipe(Labelled):
         yield views.weights({name: model.nets[name].layers[0].weight.detach() for name in REMEDIES})
 
     def probe(self, model: nn.Module, data: Data, item: int) -> str:
-        if not 0 <= item < len(data.test):
-            raise EngramError(f"item must be from 0 to {len(data.test) - 1}, the size of the test split, not {item}.")
-        said = model(data.test["image"][[item]].float() / 255)[:, 0].argmax(1).tolist()
-        answers = ", ".join(f"{name} says «{data.classes[k]}»" for name, k in zip(REMEDIES, said, strict=True))
-        return f"test picture {item}, «{data.classes[int(data.test['label'][item])]}»: {answers}"
+        return self.said_by_all(REMEDIES, model, data, item)
 
     def sample(self, learner: Learner, data: Data, request: Request) -> Sample:
         """Pictures of the test split and what the best network takes them for."""

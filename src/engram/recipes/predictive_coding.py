@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from engram.core.errors import EngramError
 from engram.core.learner import Descent, Learner
-from engram.core.registry import Recipe, Request, Sample, recipe
+from engram.core.registry import Recipe, Request, Sample, must_be_item, recipe
 from engram.core.seeding import generator
 from engram.data.batches import Batches
 from engram.data.dataset import Data, Split
@@ -148,8 +148,7 @@ class PredictiveCodingRecipe(Recipe):
         return Figure("Generated", caption, sheet(pictures, 10, data.classes))
 
     def probe(self, model: nn.Module, data: Data, item: int) -> str:
-        if not 0 <= item < len(data.test):
-            raise EngramError(f"item must be from 0 to {len(data.test) - 1}, the size of the test split, not {item}.")
+        must_be_item(item, len(data.test))
         _, top = self.ends(data.test["image"][item : item + 1], data.test["label"][item : item + 1], data)
         model(top)
         return f"test picture {item}, «{data.classes[int(data.test['label'][item])]}»"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from engram import data as datasets
 from engram.core.errors import EngramError
 from engram.core.learner import Learner
-from engram.core.registry import Recipe, Request, Sample, recipe
+from engram.core.registry import Recipe, Request, Sample, must_be_item, recipe
 from engram.core.seeding import generator
 from engram.data.batches import Batches
 from engram.data.dataset import Data, Split
@@ -83,8 +83,7 @@ class Boltzmann(Recipe):
         return drawn(data[split]["image"][:count], generator(self.seed, split))
 
     def probe(self, model: nn.Module, data: Data, item: int) -> str:
-        if not 0 <= item < len(data.test):
-            raise EngramError(f"item must be from 0 to {len(data.test) - 1}, the size of the test split, not {item}.")
+        must_be_item(item, len(data.test))
         model(self.some(data, "test", item + 1)[item:])
         return f"test picture {item}"
 

@@ -12,6 +12,7 @@ from engram.core.learner import Batch, Learner
 from engram.core.registry import Request, Sample, recipe
 from engram.core.seeding import generator
 from engram.core.tap import tap
+from engram.data.batches import Same
 from engram.figures import spikes
 from engram.figures.figure import Figure
 from engram.neurons.balanced import Balanced, Living, irregularity
@@ -20,22 +21,6 @@ from engram.recipes.timed import Timed
 WATCHED = 5
 FIRST_MS = 200.0
 """that `engram look` shows"""
-
-
-class Ticks:
-    """Stretches of time."""
-
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
-
-    def __next__(self) -> dict[str, Any]:
-        return {"steps": self.steps}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        pass
 
 
 @recipe
@@ -60,8 +45,7 @@ class SpikingNetworkRecipe(Timed):
     """the network"""
 
     def load(self) -> None:
-        if self.data != "none":
-            raise EngramError(f"{self.name} needs no data, and {self.data} was given.")
+        self.must_need_nothing()
 
     def learner(self, data: None) -> Living:
         return self.living(self.model, generator(self.seed, "outside"))
@@ -69,8 +53,8 @@ class SpikingNetworkRecipe(Timed):
     def living(self, config: Balanced.Config, random: torch.Generator) -> Living:
         return Living(Balanced(config), random, min(WATCHED, config.excitatory))
 
-    def batches(self, data: None) -> Ticks:
-        return Ticks(self.stretch)
+    def batches(self, data: None) -> Same:
+        return Same({"steps": self.stretch})
 
     def evaluate(self, learner: Learner, data: None, split: str) -> dict[str, float]:
         """Rates and irregularity so far: there is nothing to generalise, so every split is the recording."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from engram.core.errors import EngramError
 from engram.core.learner import Batch, Descent, Gradient, Learner, Metrics
-from engram.core.registry import recipe
+from engram.core.registry import must_be_item, recipe
 from engram.core.seeding import generator
 from engram.data.dataset import Data
 from engram.figures import robustness as views
@@ -128,6 +128,7 @@ class TradesRecipe(Labelled):
     def probe(self, model: nn.Module, data: Data, item: int) -> str:
         if self.model.outputs == 0:
             return super().probe(model, data, item)
+        must_be_item(item, len(data.test))
         p = model(data.test["image"][[item]].float() / 255)
         return f"test picture {item}, taken for «{data.classes[int(p[0, 0] > 0)]}»"
 
@@ -136,4 +137,9 @@ def answering(model: nn.Module) -> Any:
     """Logits of all classes, also where a single number tells two classes apart."""
     if getattr(model.config, "outputs", 0) != 1:
         return model
-    return lambda x: torch.cat([-model(x), model(x)], 1) / 2
+
+    def both(x: Tensor) -> Tensor:
+        f_B1 = model(x)
+        return torch.cat([-f_B1, f_B1], 1) / 2
+
+    return both

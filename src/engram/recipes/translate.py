@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from engram import data as datasets
 from engram.core.errors import EngramError
 from engram.core.learner import Batch, Descent, Gradient, Learner, Metrics
-from engram.core.registry import Item, Request, Sample, recipe
+from engram.core.registry import Item, Request, Sample, must_be_item, recipe
 from engram.core.seeding import generator
 from engram.core.tap import watch
 from engram.data.dataset import Info, Split
@@ -210,8 +210,7 @@ class TranslateRecipe(Pretrained):
 
     def _item(self, data: Pairs, item: int) -> list[int]:
         size = len(data["test"])
-        if not 0 <= item < size:
-            raise EngramError(f"item must be from 0 to {size - 1}, the size of the test split, not {item}.")
+        must_be_item(item, size)
         found: list[int] = data["test"]["source_ids"][item]
         return found
 

@@ -197,14 +197,9 @@ class Guess:
     @torch.no_grad()
     def __call__(self, model: Classifier, x: Tensor, label_B: Tensor, *, targeted: bool = False) -> Tensor:
         best, found = torch.full((len(x),), -math.inf, device=x.device), x
-        corner = self.threat.norm == "linf"
         for _ in range(self.tries):
-            if corner:  # the corners of the ball are its farthest places
-                sign = torch.randint(2, x.shape, generator=self.generator).to(x) * 2 - 1
-                moved = (x + self.threat.eps * sign).clamp(self.threat.low, self.threat.high)
-            else:
-                way = self.threat.steepest(torch.randn(x.shape, generator=self.generator).to(x))
-                moved = (x + self.threat.eps * way).clamp(self.threat.low, self.threat.high)
+            way = self.threat.steepest(torch.randn(x.shape, generator=self.generator).to(x))  # of a cube, a corner
+            moved = (x + self.threat.eps * way).clamp(self.threat.low, self.threat.high)
             loss_B = cross_entropy(model(moved), label_B) * (-1 if targeted else 1)
             better = loss_B > best
             best, found = best.where(~better, loss_B), torch.where(along(better, x), moved, found)

@@ -66,9 +66,8 @@ def deepfool(model: Classifier, x: Tensor, label_B: Tensor, threat: Threat, step
         far_BK = gap_BK / steep_BK.clamp(min=1e-12)
         far_BK[rows, label] = torch.inf
         far_B, k_B = far_BK.min(1)
-        w_BD = w_BKD[rows, k_B]
-        way = w_BD.sign() if threat.norm == "linf" else w_BD / w_BD.norm(dim=1, keepdim=True).clamp(min=1e-12)
-        moved = at.detach() + (1 + OVERSHOOT) * along(far_B, at) * way.view_as(at) + 1e-5 * way.view_as(at)
+        way = threat.steepest(w_BKD[rows, k_B]).view_as(at)
+        moved = at.detach() + ((1 + OVERSHOOT) * along(far_B, at) + 1e-5) * way
         now[active[right]] = moved[right].clamp(threat.low, threat.high)  # (1)
         active = active[right]
     return now
