@@ -438,6 +438,37 @@ def data_get(name: str, file: Path | None = None) -> None:
     print(datasets.get(name, file))
 
 
+def lab(
+    runs: Path = Path("runs"),
+    port: int = 0,
+    browser: bool = True,
+    at_once: int = 0,
+    memory_gb: float = 8.0,
+) -> None:
+    """Open the lab: a web page for every system, live.
+
+    Args:
+        runs: the folder of runs that it shows and adds to
+        port: port on this machine; 8765, or a free one, if not given
+        browser: open the page
+        at_once: runs that learn at the same time, while others wait; half of the cores if not given
+        memory_gb: memory that one run may take
+    """
+    from engram.lab.server import serve
+    from engram.lab.workshop import Limits
+
+    limits = Limits(memory_gb=memory_gb, **({"at_once": at_once} if at_once else {}))
+    console = Console(highlight=False, soft_wrap=True)
+
+    def say(address: str) -> None:
+        console.print(
+            f"The lab is open at [cyan]{escape(address)}[/cyan]\nIts runs are in {escape(str(runs))}. "
+            "Ctrl-C saves what runs, and closes it."
+        )
+
+    serve(runs, port, limits, browser, say)
+
+
 def bench(words: list[str]) -> int:
     """Measure engram beside its peers: engram bench, engram bench NAME."""
     names = list(itertools.takewhile(lambda word: not word.startswith("-"), words))
@@ -485,6 +516,7 @@ VERBS: dict[str, Callable[..., int | None]] = {
     "export": export,
     "data": data,
     "bench": bench,
+    "lab": lab,
 }
 OWN_WORDS = (run, sample, look, attack, check, data, bench)
 """verbs that read their words themselves, because what they take depends on the first of them"""

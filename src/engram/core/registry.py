@@ -123,6 +123,8 @@ class Recipe(ABC):
     """steps between two evaluations, each followed by a checkpoint"""
     patience: int = 0
     """stop after this many evaluations without a better one, and keep the best weights; 0 means never"""
+    keep: int = 0
+    """checkpoints on the way that are kept to look back at, spread evenly; 0 keeps only the newest two"""
     seed: int = 0
     """number that all randomness starts from"""
 
@@ -132,7 +134,7 @@ class Recipe(ABC):
         for field in ("steps", "every"):
             if getattr(self, field) < 1:
                 raise EngramError(f"{field} must be at least 1, not {getattr(self, field)}.")
-        for field in ("minutes", "patience"):
+        for field in ("minutes", "patience", "keep"):
             if not getattr(self, field) >= 0:
                 raise EngramError(f"{field} must not be negative, and is {getattr(self, field)}.")
         if not 0 <= self.seed < 2**63:

@@ -32,6 +32,8 @@ from engram.core.errors import EngramError
 
 FORMAT = 1
 """version of the layout of the folder"""
+PATIENCE = 0.2
+"""seconds to wait for a claim: whoever asks whether a folder is in use holds it for less"""
 
 
 class RunFolder:
@@ -82,12 +84,24 @@ class RunFolder:
         """Keep other processes from writing here; the system lets go of the lock even if this process is killed."""
         with writing(self.path):
             try:
-                self._lock.acquire(timeout=0)
+                self._lock.acquire(timeout=PATIENCE, poll_interval=PATIENCE / 10)
             except Timeout:
                 raise EngramError(f"{self.path} is in use by another process, which must end first.") from None
 
     def release(self) -> None:
         self._lock.release()
+
+    def in_use(self) -> bool:
+        """Whether a process writes here now. It is found out by claiming the folder for a moment."""
+        probe = FileLock(self.path / ".lock")
+        try:
+            probe.acquire(timeout=0)
+        except Timeout:
+            return True
+        except OSError:  # nobody can write here
+            return False
+        probe.release()
+        return False
 
     # ------------------------------------------------------------------ small files
 

@@ -27,7 +27,7 @@ def train(run: Run, progress: Progress) -> None:
     """Drive a run to its end, or save it and raise Interrupted when a signal comes."""
     recipe = run.recipe
     log_every = max(1, recipe.every // 10)
-    with listening() as asked, progress.of(run):
+    with listening() as asked, progress.of(run, asked):
         run.start_clock()
         while run.step < recipe.steps and not run.stopped and not run.finished:
             run.advance()

@@ -1,7 +1,7 @@
 """What a person sees while it learns: a bar with speed and time left in a terminal, plain lines anywhere else."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,9 +28,9 @@ class Progress:
         self.new_writer = tensorboard_writer() if tensorboard else None
 
     @contextmanager
-    def of(self, run: "Run") -> Iterator[None]:
-        """While `run` goes on."""
-        self.run, self.said = run, 0.0
+    def of(self, run: "Run", asked: Sequence[int] = ()) -> Iterator[None]:
+        """While `run` goes on; `asked` are the signals that have asked it to stop."""
+        self.run, self.asked, self.said = run, asked, 0.0
         self.latest: dict[str, Any] = {}
         self.began, self.began_at = time.perf_counter(), run.step
         columns = (

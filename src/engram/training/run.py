@@ -123,6 +123,7 @@ class Run:
             "batches": self.batches.state_dict(),
         }
         keep = {self.best_step} if self.recipe.patience else set()
+        keep |= milestones(self.step, self.recipe.every, self.recipe.keep)
         self.folder.save(self.step, weights or self.learner.model.state_dict(), state, keep, self.published)
 
     @property
@@ -219,6 +220,14 @@ class NotFinite(EngramError):
             f"{name} became {value} at step {step}: try {' or '.join(fitting)}; "
             f"the checkpoint of step {saved} in {run.folder.path} is intact."
         )
+
+
+def milestones(step: int, every: int, most: int) -> set[int]:
+    """Steps up to `step` that are evaluated, `most` of them or up to half as many; farther apart as a run goes on."""
+    apart = every
+    while most and step // apart > most:
+        apart *= 2
+    return set(range(0, step + 1, apart)) if most else set()
 
 
 def next_folder(name: str) -> Path:

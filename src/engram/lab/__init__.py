@@ -1,0 +1,1 @@
+"""The lab: a web page for every system, live."""

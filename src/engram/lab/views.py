@@ -1,0 +1,92 @@
+"""What can be asked of every run alike: its figures, a look inside, samples; and of data that somebody brought."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from engram.core.registry import Request, Sample, from_json
+from engram.core.seeding import aside, generator
+from engram.core.tap import watch
+from engram.data.own import load_own
+from engram.figures import network
+from engram.figures.figure import Figure
+from engram.figures.pictures import png
+from engram.lab.arrays import picture, plot
+from engram.lab.desk import Answer, Models, ask
+from engram.lab.workshop import OWN
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    run: str = ""
+    step: int = -1
+
+
+@ask("views.figures")
+def figures(asked: Figures, models: Models) -> Iterator[Answer]:
+    """The figures of the report, one by one, as the checkpoint has them."""
+    run = models.open(asked.run, asked.step)
+    with aside(run.learner.model, run.recipe.seed):
+        for one in run.recipe.figures(run.learner, run.data):
+            yield drawn(one)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    run: str = ""
+    step: int = -1
+    subject: dict[str, Any] = field(default_factory=dict)
+
+
+@ask("views.look")
+def look(asked: Look, models: Models) -> Iterator[Answer]:
+    """What `engram look` shows."""
+    run = models.open(asked.run, asked.step)
+    model, subject = run.learner.model, from_json(run.recipe.Subject(), asked.subject)
+    with aside(model, run.recipe.seed):
+        looked = run.recipe.look(model, run.data, subject)
+        if looked is None:
+            with watch(model) as seen:
+                said = run.recipe.probe(model, run.data, subject.item)
+            looked = said, network.inside(seen)
+        said, views = looked
+        yield {"said": said}
+        yield from map(drawn, views)
+
+
+def drawn(figure: Figure) -> Answer:
+    return {"title": figure.title, "caption": figure.caption, "plot": plot(figure.plot)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Make:
+    run: str = ""
+    step: int = -1
+    count: int = 0
+    seed: int = 0
+    asked: dict[str, Any] = field(default_factory=dict)
+
+
+@ask("views.sample")
+def sample(asked: Make, models: Models) -> Answer:
+    """What `engram sample` makes."""
+    run = models.open(asked.run, asked.step)
+    question = from_json(run.recipe.Ask(), asked.asked)
+    with aside(run.learner.model, asked.seed):
+        request = Request(asked.count or run.recipe.samples, generator(asked.seed, "sample"), question)
+        made: Sample = run.recipe.sample(run.learner, run.data, request)
+    image = picture(png(made.image, scale=3)) if made.image is not None else None
+    return {"text": made.text, "image": image}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Brought:
+    name: str = ""
+
+
+@ask("views.data")
+def brought(asked: Brought, models: Models) -> Answer:
+    """What is in data that somebody brought."""
+    info = load_own(models.root / OWN / "data" / Path(asked.name).name).info
+    return {"kind": info.kind, "sizes": dict(info.sizes), "columns": dict(info.columns)}

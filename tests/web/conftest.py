@@ -1,0 +1,139 @@
+"""A lab of its own, and a real browser to walk through it; what the browser complains of fails a test."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+
+from tests.conftest import tiny
+
+expect.set_options(timeout=20_000)
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+
+
+@dataclass
+class LabProcess:
+    """`engram lab`, as a person starts it."""
+
+    runs: Path
+    words: tuple[str, ...] = ()
+    address: str = ""
+    child: subprocess.Popen[str] | None = field(default=None, repr=False)
+
+    def start(self) -> "LabProcess":
+        command = [sys.executable, "-m", "engram", "lab", "--no-browser", "--runs", str(self.runs), *self.words]
+        self.child = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "500"}
+        )
+        assert self.child.stdout is not None
+        found = None
+        while found is None and (line := self.child.stdout.readline()):
+            found = re.search(r"http://127\.0\.0\.1:\d+/\?token=\S+", line)
+        assert found is not None, "the lab said no address"
+        self.address = found[0]
+        return self
+
+    @property
+    def base(self) -> str:
+        return self.address.partition("/?")[0]
+
+    @property
+    def port(self) -> int:
+        return int(self.base.rpartition(":")[2])
+
+    @property
+    def token(self) -> str:
+        return self.address.partition("token=")[2]
+
+    @property
+    def cookie(self) -> str:
+        return f"engram-lab-{self.port}={self.token}"
+
+    def kill(self) -> None:
+        assert self.child is not None
+        self.child.kill()
+        self.child.wait()
+
+    def stop(self) -> None:
+        assert self.child is not None
+        self.child.send_signal(signal.SIGINT)
+        try:
+            self.child.wait(60)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    path = os.environ.get("ENGRAM_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        message = f"no browser: install one of {', '.join(BROWSERS)}, or name one in ENGRAM_BROWSER"
+        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """A lab for the tests of a file."""
+    started = LabProcess(tmp_path_factory.mktemp("lab") / "runs").start()
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def page(browser, lab):
+    """A page of the lab, opened as a person opens it; errors in the console and requests to elsewhere fail the test."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    opened = context.new_page()
+    complaints = watched(opened)
+    opened.set_default_timeout(30_000)
+    opened.goto(lab.address)
+    yield opened
+    context.close()
+    assert not complaints
+
+
+def watched(page: Page) -> list[str]:
+    """What a page complains of, and what it asks of other hosts."""
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on(
+        "request",
+        lambda request: (
+            None if re.match(r"(http|ws)://127\.0\.0\.1:|data:|blob:", request.url) else complaints.append(request.url)
+        ),
+    )
+    return complaints
+
+
+@pytest.fixture(scope="module")
+def shelved(lab):
+    """Put a finished tiny run of a recipe into the lab's folder, as a terminal would; its name."""
+
+    def make(name: str, called: str = "", **changes: object) -> str:
+        called = called or f"{name}-tiny"
+        if not (lab.runs / called).exists():
+            tiny(name, lab.runs / called, **changes)
+        return called
+
+    return make
+
+
+def get(address: str, **headers: str) -> urllib.request.Request:
+    return urllib.request.Request(address, headers=headers)
