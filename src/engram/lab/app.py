@@ -32,7 +32,7 @@ from engram.lab.door import Door
 from engram.lab.instruments import INSTRUMENTS
 from engram.lab.shelf import Shelf
 from engram.lab.systems import source, system, systems
-from engram.lab.uploads import Uploads
+from engram.lab.uploads import Uploads, must_fit
 from engram.lab.workshop import Job, Limits, Workshop
 
 SOCKETS = 250
@@ -368,6 +368,7 @@ def application(lab: Lab, port: int, token: str) -> Door:
         return StreamingResponse(lab.shelf.zipped(name), media_type="application/zip", headers=headers)
 
     async def bring(request: Request) -> Response:
+        must_fit(request.path_params["name"], int(request.headers.get("content-length", 0)))
         made = await lab.uploads.receive(request.path_params["name"], request.stream(), lab.looked_at)
         return JSONResponse(made)
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from engram.core.errors import EngramError
 from engram.core.registry import must_be_item
 
-LARGEST = 3 * 512 * 512
-"""pixels times channels of a picture that is read"""
+LARGEST = 3 * 448 * 448
+"""pixels times channels of a picture that is read: more would not fit into a message of the lab"""
 
 
 def must_be_small(pixels: str) -> None:

@@ -109,7 +109,7 @@ def renormalised(row_T: Tensor, fixed: Mapping[int, float]) -> Tensor:
         others_T[place] = weight
         return others_T
     if not weight.sum() > 0:
-        return row_T
+        return row_T.clone()
     return torch.zeros_like(row_T).index_copy(0, torch.tensor(place), weight / weight.sum())
 
 

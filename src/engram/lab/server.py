@@ -16,6 +16,8 @@ from engram.training.folder import writing
 
 PORT = 8765
 LARGEST_MESSAGE = 1 << 20
+WAITING = 512
+"""connections that may wait to be taken"""
 
 
 def serve(root: Path, port: int, limits: Limits, show: bool, say: Callable[[str], None]) -> None:
@@ -27,7 +29,7 @@ def serve(root: Path, port: int, limits: Limits, show: bool, say: Callable[[str]
     token = new_token()
     config = uvicorn.Config(
         application(Lab(root.resolve(), limits), port, token), ws_max_size=LARGEST_MESSAGE, log_level="warning",
-        access_log=False, server_header=False, date_header=False, timeout_graceful_shutdown=2, backlog=512,
+        access_log=False, server_header=False, date_header=False, timeout_graceful_shutdown=2, backlog=WAITING,
     )  # fmt: skip
     address = f"http://127.0.0.1:{port}/?token={token}"
     say(address)
@@ -41,12 +43,13 @@ def serve(root: Path, port: int, limits: Limits, show: bool, say: Callable[[str]
 def bound(port: int) -> socket.socket:
     """A socket on this machine alone: on the port that was asked for, or else on 8765 or any that is free."""
     for attempt in [port] if port else [PORT, 0]:
-        listening = socket.socket()
+        listening = socket.socket(proto=socket.IPPROTO_TCP)  # asyncio sends at once only where TCP is named
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind(("127.0.0.1", attempt))
         except (OSError, OverflowError):
             listening.close()
             continue
+        listening.listen(WAITING)  # before anybody is told the address
         return listening
     raise EngramError(f"Port {port} cannot be had: another program has it. Name another, or leave --port out.")

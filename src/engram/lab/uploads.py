@@ -65,8 +65,7 @@ class Uploads:
             self.folder.mkdir(parents=True, exist_ok=True)
         content = io.BytesIO()
         async for part in parts:
-            if content.tell() + len(part) > LARGEST:
-                raise EngramError(f"{name} is larger than the {LARGEST >> 20} MB that a file may have.")
+            must_fit(name, content.tell() + len(part))
             content.write(part)
         partial = self.folder / f".{final.name}.partial{final.suffix}"
         try:
@@ -85,6 +84,11 @@ class Uploads:
     def delete(self, name: str) -> None:
         with writing(self.folder):
             remove(self.path(name))
+
+
+def must_fit(name: str, size: int) -> None:
+    if size > LARGEST:
+        raise EngramError(f"{name[:80]} is larger than the {LARGEST >> 20} MB that a file may have.")
 
 
 def unpack(content: io.BytesIO, folder: Path) -> None:

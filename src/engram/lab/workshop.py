@@ -102,6 +102,12 @@ class Process:
         if not self.child.stdin.is_closing():
             self.child.stdin.write(json.dumps(message).encode() + b"\n")
 
+    async def next_message(self) -> dict[str, Any]:
+        """What it says next; nothing, once it has ended."""
+        assert self.child.stdout is not None
+        line = await self.child.stdout.readline()
+        return dict(json.loads(line)) if line else {}
+
     async def _hear_errors(self) -> None:
         assert self.child.stderr is not None
         while part := await self.child.stderr.read(4096):
@@ -138,6 +144,7 @@ class Workshop:
         self.shelf, self.limits, self.heard = shelf, limits, heard
         self.jobs: dict[str, Job] = {}
         self.spare: Process | None = None
+        self.preparing = asyncio.Lock()
         self.tasks: set[asyncio.Task[None]] = set()
         self.open = True
 
@@ -175,11 +182,12 @@ class Workshop:
             job.seconds_a_step = seconds
         if job.state == "starting" and do == "stop":
             job.unwanted = True
-        if job.process is not None:
-            if job.unwanted:
-                job.process.kill()
+            if job.process is None:
+                self._ended(job, "stopped")
             else:
-                job.process.tell({"do": do, "seconds": seconds})
+                job.process.kill()
+        elif job.process is not None:
+            job.process.tell({"do": do, "seconds": seconds})
         self.heard(job)
 
     def forget(self, name: str) -> None:
@@ -238,30 +246,27 @@ class Workshop:
         self._spawn(self._make_ready())
 
     async def _make_ready(self) -> None:
-        if self.spare is None and self.open:
-            self.spare = await Process.spawn()
-            if not self.open:
-                await self.spare.end()
+        """Have a worker that has imported everything and waits for an order."""
+        async with self.preparing:
+            if self.open and (self.spare is None or self.spare.child.returncode is not None):
+                self.spare = await Process.spawn()
+                if not self.open:
+                    self.spare.kill()
+                await self.spare.next_message()
 
     async def _run(self, job: Job) -> None:
         """One run in one process, from the order to the end."""
         self._remember()
         self.heard(job)
-        process, self.spare = self.spare or await Process.spawn(), None
-        if process.child.returncode is not None:  # the spare has died meanwhile
-            process = await Process.spawn()
-        if not self.open:  # it stays in the queue, for the next lab
-            await process.end()
+        await self._make_ready()
+        if job.unwanted or not self.open or self.spare is None:  # in a lab that closes it stays in the queue
             return
+        process, self.spare = self.spare, None
         job.process = process
-        if job.unwanted:
-            process.kill()
         process.tell(job.order)
         guard = asyncio.create_task(self._guard(job, process))
         end = ""
-        assert process.child.stdout is not None
-        async for line in process.child.stdout:
-            message = json.loads(line)
+        while message := await process.next_message():
             if message.get("state") in ("finished", "stopped", "failed"):
                 end, job.error = message["state"], message.get("error", job.error)
             else:
@@ -283,7 +288,7 @@ class Workshop:
             job.step, job.pace = message["step"], message["pace"]
             if message["values"]:
                 job.live.append((message["step"], message["values"]))
-        elif message["state"] != "ready":
+        else:
             began, job.state = job.state == "starting", message["state"]
             if began and job.state != "starting":
                 self._remember()
@@ -312,12 +317,12 @@ class Workshop:
         """Save what runs, and go."""
         self.open = False
         if self.spare is not None:
-            await self.spare.end()
+            self.spare.kill()
         processes = [job.process for job in self.jobs.values() if job.process is not None]
         for process in processes:
             assert process.child.stdin is not None
             process.child.stdin.close()
         if self.tasks:
             await asyncio.wait(self.tasks, timeout=SECONDS_TO_STOP)
-        for process in processes:
+        for process in filter(None, [*processes, self.spare]):
             await process.end()

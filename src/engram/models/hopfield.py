@@ -13,6 +13,7 @@
 knows its input: a flip changes that of all others by one row of W, so a unit that stays costs nothing.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -90,6 +91,24 @@ class Hopfield(nn.Module):
         last = int(taken.max(initial=0))
         cycle = torch.from_numpy((taken < sweeps).astype(np.int64))
         return Recall(x, torch.from_numpy(energy[:, : last + 1]), torch.from_numpy(taken), cycle)
+
+    def flips(
+        self, x_N: Tensor, generator: torch.Generator | None = None, *, sweeps: int = 100
+    ) -> Iterator[tuple[int, int]]:
+        """`recall` by (2), slowly: the sweep and the unit of each flip, the same ones if the generator is the same."""
+        start = x_N.float()[None]
+        x, field, W = start[0].numpy().copy(), (start @ self.W + self.b)[0].numpy(), self.W.numpy()
+        order, state = np.arange(len(x)), np.uint64(torch.randint(2**62, (), generator=generator).item())
+        for sweep in range(sweeps):
+            before = x.copy()
+            state = np.uint64(shuffle(order, state))
+            for i in order.tolist():
+                if (field[i] >= 0) != (x[i] > 0):
+                    field -= 2 * x[i] * W[i]
+                    x[i] = -x[i]  # (2)
+                    yield sweep, i
+            if np.array_equal(x, before):
+                return
 
     def _together(self, x: Tensor, sweeps: int) -> Recall:
         before, energies = x, [self.energy(x).double()]
