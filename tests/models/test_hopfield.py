@@ -108,6 +108,17 @@ def test_energy_never_rises_one_unit_after_the_other(N, M, seed, rule):
     assert (sign(resting) == found.x).logical_or(resting.abs() < 1e-4).all()
 
 
+@pytest.mark.parametrize("rule", RULES)
+def test_flips_one_by_one_are_those_of_recall(rule):
+    model, x = network(30).store(patterns(6, 30), rule), patterns(1, 30, 5)
+    found, sweeps = model.recall(x, generator(3)), 0
+    for sweep, unit in model.flips(x[0], generator(3)):
+        x[0, unit] *= -1
+        sweeps = sweep + 1
+    assert torch.equal(x, found.x)
+    assert sweeps == found.sweeps
+
+
 def test_energy_is_its_definition():
     model, x = network(6).store(patterns(3, 6)), patterns(4, 6, 9)
     model.b.copy_(torch.randn(6))

@@ -147,7 +147,7 @@ class Shelf:
     def file(self, name: str, inside: str) -> Path:
         """A file of a run that may be looked at."""
         root = self.folder(name).path.resolve()
-        path = (root / inside).resolve()
+        path = (root / inside.replace("\0", "")).resolve()
         if not path.is_relative_to(root) or path.suffix not in SHOWN_FILES or not path.is_file():
             raise EngramError(f"{name} has no file {inside[:80]}.")
         return path

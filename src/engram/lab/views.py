@@ -27,9 +27,7 @@ class Figures:
 def figures(asked: Figures, models: Models) -> Iterator[Answer]:
     """The figures of the report, one by one, as the checkpoint has them."""
     run = models.open(asked.run, asked.step)
-    with aside(run.learner.model, run.recipe.seed):
-        for one in run.recipe.figures(run.learner, run.data):
-            yield drawn(one)
+    yield from map(drawn, one_by_one(run, run.recipe.figures(run.learner, run.data)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +48,19 @@ def look(asked: Look, models: Models) -> Iterator[Answer]:
             with watch(model) as seen:
                 said = run.recipe.probe(model, run.data, subject.item)
             looked = said, network.inside(seen)
-        said, views = looked
-        yield {"said": said}
-        yield from map(drawn, views)
+    said, views = looked
+    yield {"said": said}
+    yield from map(drawn, one_by_one(run, iter(views)))
+
+
+def one_by_one(run: Any, views: Iterator[Figure]) -> Iterator[Figure]:
+    """Each drawn aside, and nothing left aside between two of them, when the desk turns to others."""
+    while True:
+        with aside(run.learner.model, run.recipe.seed):
+            one = next(views, None)
+        if one is None:
+            return
+        yield one
 
 
 def drawn(figure: Figure) -> Answer:

@@ -62,6 +62,7 @@ export function mount(holder, { run, step }) {
   // ---------------------------------------------------------------- asking
 
   async function look() {
+    save();
     const of = (kind) => state.changes.filter((one) => one.kind === kind).map((one) => one.with);
     try {
       show(await latest("attention", { run, step, text: text.value, layer: state.layer, head: state.head, place: state.place, off: of("off"), edits: of("edit"), second: second.value, patches: of("patch") }));
@@ -91,10 +92,9 @@ export function mount(holder, { run, step }) {
     drawChanges();
     drawPatch();
     drawCommands();
-    save();
   }
 
-  const save = settled(150, () => keep({ head: state.layer < 0 ? "" : `${state.layer},${state.head}`, place: state.place < 0 ? "" : state.place, changes: pack(state.changes) }));
+  const save = () => keep({ head: state.layer < 0 ? "" : `${state.layer},${state.head}`, place: state.place < 0 ? "" : state.place, changes: pack(state.changes) });
 
   function typed() {
     keep({ text: text.value });

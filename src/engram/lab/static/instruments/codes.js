@@ -19,6 +19,7 @@ export function mount(holder, { run, step }) {
   let moved = {};  // numbers of the code that a slider has set, beside the plane
   let item = null;
   let way = null;
+  let riding = kept("way") !== "";  // whether one is on the way from one thing to another
 
   const map = h("canvas", { class: "pixels", tabindex: 0, width: WIDE, height: WIDE, role: "application", "aria-label": "map of codes: arrow keys walk", style: { width: "100%", display: "block" } });
   const ticks = Object.fromEntries(["pictures", "dots"].map((name) => [name, h("input", { type: "checkbox", id: `show-${name}`, checked: kept(`hide_${name}`) !== "1", onchange: () => { memory.keep({ [`hide_${name}`]: ticks[name].checked ? "" : "1" }); draw(); } })]));
@@ -52,7 +53,8 @@ export function mount(holder, { run, step }) {
     for (const name of ["dots", "real"]) about[name] = part[name] && unpacked(part[name]);
     if (!before || before.kind !== about.kind) offer();
     if (!before) { dial(); interpolate(); explain(); }
-    if (item !== null) go(z, {});
+    if (riding) ride();
+    else if (item !== null) go(z, {});
     else if (start.item) choose(Number(start.item), start.moved);
     else walk(...pinned, start.moved);
     start.item = start.moved = "";
@@ -109,8 +111,9 @@ export function mount(holder, { run, step }) {
     moved = Object.fromEntries(text.split(",").filter(Boolean).map((one) => one.split(":").map(Number)));
     pinned = [x, y];
     item = null;
+    riding = false;
     fill(picked);
-    memory.keep({ at: pinned.map((one) => one.toFixed(2)).join(","), item: "" });
+    memory.keep({ way: "", at: pinned.map((one) => one.toFixed(2)).join(","), item: "" });
     go(on(x, y), moved);
   }
 
@@ -162,7 +165,7 @@ export function mount(holder, { run, step }) {
     if (about.pictures) map.height = Math.round(WIDE * about.shape[1] / about.shape[2]);
     const pen = map.getContext("2d");
     pen.clearRect(0, 0, map.width, map.height);
-    pen.imageSmoothingEnabled = false;
+    pen.imageSmoothingEnabled = about.pictures && 2 * about.side * about.shape[2] > map.width;  // pixels stay sharp where they are large
     if (about.pictures && ticks.pictures.checked) drawBands(pen);
     else lattice(pen);
     if (about.kind === "random") ring(pen, toMap(0, 0), map.width / span(), "rgba(128,128,128,0.9)", 1);
@@ -271,7 +274,8 @@ export function mount(holder, { run, step }) {
     try {
       const found = await ask("codes.item", { run, step, item: number });
       item = number;
-      memory.keep({ item: number });
+      riding = false;
+      memory.keep({ item: number, way: "" });
       go(unpacked(found.z).values, Object.fromEntries(text.split(",").filter(Boolean).map((one) => one.split(":").map(Number))));
       const frame = (title, answer) => h("figure", { style: { margin: "0" } }, h("figcaption", { class: "small" }, title), answer.image
         ? h("img", { class: "sample", src: answer.image, alt: title, style: { width: "7rem" } })
@@ -311,12 +315,19 @@ export function mount(holder, { run, step }) {
     }
     ends.along = choice({ label: "along", name: "along", options: [["line", "a straight line"], ["arc", "an arc"]], value: kept("along", about.encodes ? "line" : "arc"), change: (value) => { memory.keep({ along: value }); travel(); } });
     const any = button("two others", () => { for (const one of Object.values(ends)) one.set(Math.floor(Math.random() * Math.min(most, about.encodes ? about.items : 1e6))); }, { class: "small" });
-    ends.place = slider({ label: "on the way", name: "way", low: 0, high: 20, step: 1, value: Number(kept("way", "0")), show: (i) => `${Math.round(100 * i / (Number(ends.place?.input.max) || 20))} %`, change: (i) => { memory.keep({ way: i || "" }); if (way) { item = null; fill(picked); go(way.codes[i], {}); } } });
+    ends.place = slider({ label: "on the way", name: "way", low: 0, high: 20, step: 1, value: Number(kept("way", "0")), show: (i) => `${Math.round(100 * i / (Number(ends.place?.input.max) || 20))} %`, change: (i) => { memory.keep({ way: i, item: "" }); riding = true; ride(); } });
     ends.strip = h("div");
     fill(between, h("h2", "From one to another"), h("div", { class: "row" }, ends.first.label, ends.last.label, ends.along, any),
       h("p", { class: "soft small" }, about.encodes ? "Codes on the way between those of two test items: does every step look like something?" : "Codes on the way between two that were drawn: does every step look like something?"),
       ends.place, ends.strip);
     travel();
+  }
+
+  function ride() {
+    if (!way) return;
+    item = null;
+    fill(picked);
+    go(way.codes[Math.min(way.codes.length - 1, Number(ends.place.input.value))], {});
   }
 
   async function travel() {
@@ -326,7 +337,8 @@ export function mount(holder, { run, step }) {
           const { shape, values } = unpacked(part.z);
           way = { codes: Array.from({ length: shape[0] }, (_, i) => values.slice(i * shape[1], (i + 1) * shape[1])) };
           ends.place.input.max = shape[0] - 1;
-          draw();
+          if (riding) ride();
+          else draw();
         }
         if (part.image) fill(ends.strip, h("img", { class: "sample", src: part.image, alt: "pictures on the way", style: { width: "100%" } }));
       });

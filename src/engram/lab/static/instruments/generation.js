@@ -99,7 +99,6 @@ export function mount(holder, { run, step }) {
       paper.scrollTop = paper.scrollHeight;
     }
     drawState();
-    save();
   }
 
   function stop() {
@@ -160,7 +159,7 @@ export function mount(holder, { run, step }) {
     status.style.setProperty("color", "var(--warm)");
   }
 
-  const save = settled(300, () => keep({ tokens: state.written.map(({ id }) => id).join("."), strokes: pack(state.written), by_hand: state.written.flatMap(({ hand }, i) => (hand ? [i] : [])).join() }));
+  const save = () => keep({ tokens: state.written.map(({ id }) => id).join("."), strokes: pack(state.written), by_hand: state.written.flatMap(({ hand }, i) => (hand ? [i] : [])).join() });
 
   // ---------------------------------------------------------------- drawing
 
@@ -207,7 +206,7 @@ export function mount(holder, { run, step }) {
       const label = one.prompt ? h("span", { class: "mono" }, shown(name)) : button(shown(name), () => instead(i, id, p), { class: "small mono", "aria-label": `write ${shown(name)} instead`, "aria-pressed": String(drawn) });
       return [label, h("div", { class: "bar", style: { width: `${(100 * p) / largest}%`, background: drawn ? "var(--warm)" : "var(--accent)" } }), h("span", { data: { taken: drawn } }, `${percent(p)}${drawn ? (one.prompt ? " ← given" : one.hand ? " ← yours" : " ← drawn") : ""}`)];
     });
-    const outside = one.top && !one.top.some(([id]) => id === one.id) && h("p", { class: "small" }, one.p > 0 ? `«${shown(one.name)}» came ${one.rank}th, with ${percent(one.p)}.` : `«${shown(one.name)}» could not have been drawn.`);
+    const outside = one.top && !one.top.some(([id]) => id === one.id) && h("p", { class: "small" }, one.p > 0 ? `«${shown(one.name)}» was number ${one.rank}, with ${percent(one.p)}.` : `«${shown(one.name)}» could not have been drawn.`);
     fill(detail, h("h3", { style: { "margin-top": 0 } }, `Token ${i}: «${shown(one.name)}»`),
       one.top ? h("div", { class: "bars", data: { alternatives: i } }, rows) : h("p", "Nothing comes before it."), outside,
       one.top && h("p", { class: "soft small", style: { "margin-top": ".5rem" } }, one.prompt ? "Given, not drawn: what the model itself would have said here." : `${one.hand ? "Chosen by hand from" : "Drawn from"} ${one.among} token${one.among === 1 ? "" : "s"}, at ${said(one.settings)}. Click another to write on with it.`),

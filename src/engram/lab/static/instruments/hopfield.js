@@ -75,7 +75,7 @@ export async function mount(holder) {
     keep({ stored: set.stored.join() || ",", own: set.own.join(), drawing: set.drawing, rule: set.rule, way: set.way, seed: set.seed, beta: set.beta, steps: set.steps });
     offer();
     const memory = { stored: set.stored, own: set.own, drawing: set.drawing };
-    fill(code, copyable("the same in Python", python(set)));
+    fill(code, copyable("in Python", python(set)));
     return Promise.all([classic.look({ ...memory, rule: set.rule, together: set.way === "all", seed: set.seed }), modern.look({ ...memory, beta: 2 ** set.beta, steps: set.steps })])
       .then(() => { wrong.hidden = true; }, (error) => { Object.assign(wrong, { hidden: false, textContent: error.message }); });
   }

@@ -166,7 +166,16 @@ function runView(holder, name, system) {
         h("div", { class: "row" }, details.samples.filter((one) => one.endsWith(".png")).slice(-4).map((one) => h("img", { class: "sample", src: `/files/${name}/samples/${one}`, alt: `sample ${one}` }))),
         h("div", { class: "scroll" }, h("table", h("tbody", Object.entries(details.settings).map(([key, value]) => h("tr", h("td", { class: "soft" }, key), h("td", { class: details.changed.includes(key) ? "set" : false }, JSON.stringify(value)))))))));
     }
-    if (status) controls();
+    if (status) { controls(); say(); }
+  }
+
+  function say() {
+    state.textContent = { idle: details?.finished ? "finished" : "stopped", elsewhere: "running elsewhere" }[status.state] ?? status.state;
+    state.className = `state ${status.state}`;
+    pace.textContent = status.step ? `step ${status.step}${details ? ` of ${details.steps}` : ""}${status.pace ? ` · ${status.pace}` : ""}` : "";
+    error.textContent = status.error;
+    if (details) { bar.firstChild.style.setProperty("width", `${(100 * status.step) / details.steps}%`); bar.setAttribute("aria-valuenow", Math.round((100 * status.step) / details.steps)); }
+    bar.hidden = !["running", "paused", "drawing"].includes(status.state);
   }
 
   const stop = follow("watch", { name }, (part) => {
@@ -174,12 +183,7 @@ function runView(holder, name, system) {
     if (part.status) {
       const before = status?.state;
       status = part.status;
-      state.textContent = { idle: details?.finished ? "finished" : "stopped", elsewhere: "running elsewhere" }[status.state] ?? status.state;
-      state.className = `state ${status.state}`;
-      pace.textContent = status.step ? `step ${status.step}${details ? ` of ${details.steps}` : ""}${status.pace ? ` · ${status.pace}` : ""}` : "";
-      error.textContent = status.error;
-      if (details) { bar.firstChild.style.setProperty("width", `${(100 * status.step) / details.steps}%`); bar.setAttribute("aria-valuenow", Math.round((100 * status.step) / details.steps)); }
-      bar.hidden = !["running", "paused", "drawing"].includes(status.state);
+      say();
       if (before !== status.state) { refresh(); controls(); }
     }
     if (part.checkpoints && JSON.stringify(part.checkpoints) !== known) {
