@@ -4,13 +4,13 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lint bench readme clean
+.PHONY: run test lint browser bench readme clean
 
 run: $(VENV)/installed
 	$(BIN)/engram run gpt
 
-test: lint
-	$(BIN)/pytest -n 2
+test: lint browser
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
@@ -28,6 +28,12 @@ $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable .
 	touch $@
+
+# the pages of the lab are tested in a real browser
+browser:
+	@command -v chromium chromium-browser google-chrome google-chrome-stable > /dev/null || test -n "$$ENGRAM_BROWSER" || \
+		{ command -v apt-get > /dev/null && apt-get update -qq && apt-get install -y -qq chromium > /dev/null; } || \
+		echo "There is no Chromium here: tests in a browser are left out."
 
 $(VENV)/installed-test: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

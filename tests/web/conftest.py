@@ -75,6 +75,13 @@ class LabProcess:
             self.child.kill()
 
 
+def pytest_collection_modifyitems(items):
+    """The tests of a file share a lab: whoever runs them in several processes keeps them together."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 @pytest.fixture(scope="session")
 def browser():
     path = os.environ.get("ENGRAM_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)

@@ -136,7 +136,7 @@ def test_a_run_that_fails_says_why(page, lab):
 
 def test_a_run_of_a_terminal_appears_live(page, lab):
     page.goto(f"{lab.base}/runs")
-    words = ["run", "mlp", "--preset", "tiny", "--steps", "1000000", "--every", "100000", "--out", lab.runs / "by-hand"]
+    words = ["run", "mlp", "--preset", "tiny", "--steps", "1000000", "--every", "1000", "--out", lab.runs / "by-hand"]
     terminal = subprocess.Popen([sys.executable, "-m", "engram", *map(str, words)], stderr=subprocess.DEVNULL)
     try:
         row = page.locator("[data-run=by-hand]")
@@ -215,7 +215,9 @@ def test_light_and_dark(page, lab):
     assert page.evaluate(paper) != light
 
 
-@pytest.mark.parametrize("address", ["/", "/systems/gpt", "/runs", "/data", "/instruments", "/source/engram.models.gpt"])
+@pytest.mark.parametrize(
+    "address", ["/", "/systems/gpt", "/runs", "/data", "/instruments", "/source/engram.models.gpt"]
+)
 def test_narrow_screens_need_no_sideways_scrolling(page, lab, address, shelved):
     shelved("mlp", "first-run")
     page.set_viewport_size({"width": 380, "height": 800})

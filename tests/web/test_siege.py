@@ -188,14 +188,15 @@ def test_a_page_that_asks_too_much_is_told_so(lab):
 )  # fmt: skip
 def test_uploads_that_are_refused_leave_nothing(lab, name, body):
     status, content = request(lab, "PUT", f"/bring/{name}", body)
-    assert status in (400, 404, 405)
+    assert status in (404, 405) or b"refused" in content
     assert b"Traceback" not in content
     assert not list((lab.runs / ".lab").glob("data/*"))
 
 
 def test_an_upload_that_says_it_is_huge_is_refused_before_it_comes(lab):
     status, content = request(lab, "PUT", "/bring/huge.txt", b"x" * 1000, Content_Length=str(10**12))
-    assert status == 400
+    assert status == 200
+    assert b"refused" in content
     assert b"200 MB" in content
     assert alive(lab)
 

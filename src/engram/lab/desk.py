@@ -21,7 +21,7 @@ import sys
 import threading
 import traceback
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,14 @@ def ask(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         return function
 
     return enter
+
+
+def must_lie_within(asked: Any, bounds: Mapping[str, tuple[float, float]]) -> None:
+    """Refuse a number outside the bounds of its field."""
+    for name, (low, high) in bounds.items():
+        value = getattr(asked, name, None)
+        if value is not None and not low <= value <= high:
+            raise EngramError(f"{name} must be from {low:g} to {high:g}, not {value:g}.")
 
 
 class Models:

@@ -9,7 +9,8 @@ from pathlib import Path
 import uvicorn
 
 from engram.core.errors import EngramError
-from engram.lab.app import Lab, application
+from engram.lab.app import application
+from engram.lab.asks import Lab
 from engram.lab.door import new_token
 from engram.lab.workshop import Limits
 from engram.training.folder import writing

@@ -4,7 +4,7 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from engram.core.errors import EngramError
 from engram.lab.arrays import packed
-from engram.lab.desk import Answer, Models, ask
+from engram.lab.desk import Answer, Models, ask, must_lie_within
 from engram.neurons.excitability import frequency_hz, nullclines, rheobase
 from engram.neurons.hodgkin_huxley import HodgkinHuxley
 from engram.neurons.lif import LIF, rate_hz
@@ -40,14 +40,6 @@ BOUNDS = {
 }  # fmt: skip
 
 
-def bound(asked: Any) -> None:
-    """Refuse a number outside the bounds of its field."""
-    for name, (low, high) in BOUNDS.items():
-        value = getattr(asked, name, None)
-        if value is not None and not low <= value <= high:
-            raise EngramError(f"{name} must be from {low:g} to {high:g}, not {value:g}.")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Injected:
     """A current over time; of a neuron without dimensions, its input."""
@@ -72,7 +64,7 @@ class Injected:
     """heights at evenly spaced moments from the beginning to the end, joined by lines"""
 
     def __post_init__(self) -> None:
-        bound(self)
+        must_lie_within(self, BOUNDS)
         if not 1 <= len(self.drawn) <= MOST_DRAWN:
             raise EngramError(f"drawn must be 1 to {MOST_DRAWN} heights, not {len(self.drawn)}.")
         if not all(abs(height) <= 100 for height in self.drawn):
@@ -115,9 +107,9 @@ class Cell:
     """of the leaky one"""
 
     def __post_init__(self) -> None:
-        bound(self)
+        must_lie_within(self, BOUNDS)
         for config in (self.channels, self.leaky):
-            bound(config)
+            must_lie_within(config, BOUNDS)
             if config.neurons != 1:
                 raise EngramError(f"neurons must be 1 on this bench, not {config.neurons}.")
 

@@ -9,7 +9,7 @@ import binascii
 import functools
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor
 from engram.core.errors import EngramError
 from engram.figures.population import decoding_errors, slope
 from engram.lab.arrays import packed
-from engram.lab.desk import Answer, Models, ask
+from engram.lab.desk import Answer, Models, ask, must_lie_within
 from engram.neurons.dynamics import State
 from engram.neurons.lif import Spikes
 from engram.neurons.population import Population
@@ -41,14 +41,6 @@ BOUNDS = {
 }  # fmt: skip
 
 
-def bound(asked: Any) -> None:
-    """Refuse a number outside the bounds of its field."""
-    for name, (low, high) in BOUNDS.items():
-        value = getattr(asked, name, None)
-        if value is not None and not low <= value <= high:
-            raise EngramError(f"{name} must be from {low:g} to {high:g}, not {value:g}.")
-
-
 # ---------------------------------------------------------------------- what they hold
 
 
@@ -63,8 +55,8 @@ class Coding:
     """time for which spikes are counted"""
 
     def __post_init__(self) -> None:
-        bound(self)
-        bound(self.population)
+        must_lie_within(self, BOUNDS)
+        must_lie_within(self.population, BOUNDS)
 
 
 @ask("population")
@@ -105,7 +97,7 @@ class Sizes:
     population: Population.Config = field(default_factory=Population.Config)
 
     def __post_init__(self) -> None:
-        bound(self.population)
+        must_lie_within(self.population, BOUNDS)
 
 
 @ask("population.errors")
@@ -135,7 +127,7 @@ class Flowing:
     """u_1 of the first step, u_2 of the first step where there is one, u_1 of the second …"""
 
     def __post_init__(self) -> None:
-        bound(self.model)
+        must_lie_within(self.model, BOUNDS)
         most = round(MOST_MS / self.model.step_ms) * self.width
         if not self.input or len(self.input) > most or len(self.input) % self.width:
             raise EngramError(f"input must be 1 to {most} numbers, {self.width} for each step, not {len(self.input)}.")

@@ -30,8 +30,8 @@ export async function show(holder) {
       const name = one.name.toLowerCase().replace(/[^a-z0-9._-]+/g, "-").replace(/\.(?=.*\.)/g, "-").replace(/^[^a-z0-9]+/, "");
       said.textContent = `${one.name} is read …`;
       const response = await fetch(`/bring/${encodeURIComponent(name)}`, { method: "PUT", body: one }).catch(() => null);
-      if (!response?.ok) { said.textContent = ""; notice(response ? (await response.text()).trim() : "The lab did not take the file."); continue; }
-      const made = await response.json();
+      const made = response?.ok ? await response.json() : { refused: "The lab did not take the file." };
+      if (made.refused) { said.textContent = ""; notice(made.refused); continue; }
       said.textContent = `${made.name}: ${HOLDS[made.kind] ?? made.kind}, ${Object.entries(made.sizes).map(([part, size]) => `${part} ${size.toLocaleString("en")}`).join(", ")}`;
     }
     file.value = "";
