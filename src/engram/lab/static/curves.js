@@ -32,11 +32,13 @@ export class Curves {
     this.timer = setTimeout(() => { this.timer = null; this.drawAll(); }, REDRAW);
   }
 
+  // What there is a curve of: a single point is a number, and stands above. Names with a dot are details for figures.
   kinds() {
-    const names = new Set();
-    for (const line of this.lines) for (const name of Object.keys(line)) if (name !== "step" && name !== "seconds" && !name.includes(".")) names.add(name.replace(SPLIT, ""));
-    for (const [, values] of this.live.slice(-3)) Object.keys(values).forEach((name) => name.includes(".") || names.add(name));
-    return [...names];
+    const counts = new Map();
+    const count = (name) => { if (name !== "step" && name !== "seconds" && !name.includes(".")) counts.set(name, (counts.get(name) ?? 0) + 1); };
+    for (const line of this.lines) Object.keys(line).forEach(count);
+    for (const [, values] of this.live.slice(-3)) Object.keys(values).forEach(count);
+    return [...new Set([...counts].filter(([, times]) => times > 1).map(([name]) => name.replace(SPLIT, "")))];
   }
 
   drawAll() {
