@@ -9,8 +9,8 @@ from engram.core.errors import EngramError
 from engram.core.registry import catalogue
 from engram.training.loop import train
 from engram.training.progress import Progress, clock
-from engram.training.run import Run
-from tests.conftest import content
+from engram.training.run import Run, milestones
+from tests.conftest import content, tiny
 
 
 def overfit(folder, patience):
@@ -90,3 +90,27 @@ def test_folders_are_numbered(engram, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("seconds", "shown"), [(0, "0:00"), (61, "1:01"), (3725, "1:02:05")])
 def test_clock(seconds, shown):
     assert clock(seconds) == shown
+
+
+def test_checkpoints_to_look_back_at_are_spread_evenly(tmp_path):
+    ended = tiny("mlp", tmp_path / "run", steps=100, every=10, keep=3)
+    assert ended.folder.checkpoints() == [0, 40, 80, 90, 100]  # and the newest two
+    assert Run.open(tmp_path / "run", 40).step == 40
+    assert tiny("mlp", tmp_path / "usual", steps=100, every=10).folder.checkpoints() == [90, 100]
+
+
+@pytest.mark.parametrize("most", [1, 2, 5, 10])
+def test_milestones_are_as_many_as_asked_for_or_half_as_many(most):
+    for evaluations in range(1, 100):
+        kept = milestones(evaluations * 7, 7, most) - {0}
+        assert min(most, evaluations) / 2 <= len(kept) <= most
+        assert kept <= milestones((evaluations - 1) * 7, 7, most) | {evaluations * 7}  # nothing that was given up
+
+
+def test_whether_a_folder_is_in_use_is_told_without_harm(tmp_path):
+    started = Run.start(catalogue()["mlp"].from_preset("tiny"), tmp_path / "run")
+    other = Run.open(tmp_path / "run").folder
+    assert other.in_use()
+    started.folder.release()
+    assert not other.in_use()
+    Run.resume(tmp_path / "run").folder.release()

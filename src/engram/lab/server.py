@@ -15,7 +15,7 @@ from engram.lab.door import new_token
 from engram.lab.workshop import Limits
 from engram.training.folder import writing
 
-PORT = 8765
+PORT, LAST_PORT = 8765, 65535
 LARGEST_MESSAGE = 1 << 20
 WAITING = 512
 """connections that may wait to be taken"""
@@ -43,12 +43,14 @@ def serve(root: Path, port: int, limits: Limits, show: bool, say: Callable[[str]
 
 def bound(port: int) -> socket.socket:
     """A socket on this machine alone: on the port that was asked for, or else on 8765 or any that is free."""
+    if not 0 <= port <= LAST_PORT:
+        raise EngramError(f"port must be from 1 to {LAST_PORT}, not {port}.")
     for attempt in [port] if port else [PORT, 0]:
         listening = socket.socket(proto=socket.IPPROTO_TCP)  # asyncio sends at once only where TCP is named
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind(("127.0.0.1", attempt))
-        except (OSError, OverflowError):
+        except OSError:
             listening.close()
             continue
         listening.listen(WAITING)  # before anybody is told the address

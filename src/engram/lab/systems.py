@@ -35,14 +35,15 @@ def system(cls: type[Recipe]) -> dict[str, Any]:
     modules = []
     for module in sources(cls.Model.__module__):
         found = [equation._asdict() for equation in equations(module)]
-        modules.append({"module": module, "title": first_line(module), "equations": found})
+        modules.append({"module": module, "title": heading(module), "equations": found})
     (row,) = (row for row in systems() if row["name"] == cls.name)
     return {**row, "modules": modules, "learns": cls.learns, "unit": cls.unit, "model": cls.Model.__module__}
 
 
-def first_line(module: str) -> str:
+def heading(module: str) -> str:
+    """What a module is, without the letters of its shapes."""
     doc = ast.get_docstring(ast.parse(file_of(module).read_text("utf-8"))) or module
-    return doc.splitlines()[0].split("   ")[0]
+    return " ".join(doc.split("\n\n")[0].partition("   ")[0].split())
 
 
 def source(module: str) -> dict[str, Any]:
