@@ -64,7 +64,7 @@ def test_a_run_is_watched_paused_stepped_stopped_and_resumed(page, lab):
     name = begin(page, lab, steps=100_000, every=2000)
     state = page.locator(".run .state")
     expect(state).to_have_text("running")
-    expect(page.locator("[data-curve=loss] .scatterlayer path.js-line").first).to_be_attached()
+    expect(page.locator("canvas[data-curve=loss][data-points]")).to_be_visible()
     page.get_by_role("button", name="Pause").click()
     expect(state).to_have_text("paused")
     where = page.locator(".run > .soft")
@@ -92,6 +92,7 @@ def test_a_run_is_watched_paused_stepped_stopped_and_resumed(page, lab):
 def test_figures_samples_and_looks_follow_the_checkpoint(page, lab):
     name = begin(page, lab, steps=40, every=10)
     expect(page.locator(".run .state")).to_have_text("finished")
+    page.locator(".figures").scroll_into_view_if_needed()
     figures = page.locator(".figures figure")
     expect(figures.first.locator(".plot-container")).to_be_visible()
     assert figures.count() >= 3
@@ -107,6 +108,7 @@ def test_figures_samples_and_looks_follow_the_checkpoint(page, lab):
     expect(page.locator(".run pre").filter(has_text="taken for")).to_be_visible()
     page.get_by_text("Look inside").click()
     page.get_by_role("button", name="Look", exact=True).click()
+    page.locator("details .halves figure").first.scroll_into_view_if_needed()
     expect(page.locator("details .halves figure .plot-container").first).to_be_visible()
     with page.context.expect_page() as opened:
         page.get_by_role("link", name="report").click()
@@ -142,7 +144,7 @@ def test_a_run_of_a_terminal_appears_live(page, lab):
         row = page.locator("[data-run=by-hand]")
         expect(row).to_contain_text("running elsewhere")
         row.get_by_role("link", name="by-hand").click()
-        expect(page.locator("[data-curve=loss] .scatterlayer path.js-line").first).to_be_attached()
+        expect(page.locator("canvas[data-curve=loss][data-points]")).to_be_visible()
         expect(page.locator(".run .state")).to_have_text("running elsewhere")
     finally:
         terminal.terminate()

@@ -24,7 +24,8 @@ from engram.lab.systems import source, system, systems
 from engram.lab.uploads import Uploads
 from engram.lab.workshop import Job, Limits, Workshop
 
-SECONDS_BETWEEN_LOOKS = 0.1
+SECONDS_BETWEEN_LOOKS = 0.5
+"""at a run of which nothing is heard: one of a terminal"""
 PATIENCE = 60.0
 """seconds that an instrument may think about one part of an answer; views may take five times as long"""
 KEPT = 10
@@ -86,11 +87,12 @@ class Lab:
         self.shelf, self.uploads = Shelf(root), Uploads(root)
         self.workshop = Workshop(self.shelf, limits, self._heard)
         self.instruments, self.viewer = Desk(root, 0, 1), Desk(root, 15, 1)
-        self.changed = 0  # counts what happened to any run
+        self.news = asyncio.Event()
         self.sockets = 0
 
     def _heard(self, job: Job) -> None:
-        self.changed += 1
+        self.news.set()  # for all who wait now; whoever waits next waits for the next
+        self.news = asyncio.Event()
 
     # ------------------------------------------------------------------ systems
 
@@ -193,17 +195,19 @@ class Lab:
             if lines:
                 part["lines"] = [json.loads(line) for line in lines]
             job = self.workshop.jobs.get(asked.name)
-            if job is not None and (points := [point for point in list(job.live) if point[0] > at]):
-                at, part["live"] = points[-1][0], points
+            if job is not None and job.live and job.live[-1][0] > at:
+                part["live"] = [point for point in job.live if point[0] > at]
+                at = job.live[-1][0]
             now: dict[str, Any] = {"status": self._status(asked.name)}
-            if turn % 5 == 0 or now["status"] != told.get("status"):
+            if turn % 10 == 0 or now["status"] != told.get("status"):
                 now["checkpoints"] = self._checkpoints(asked.name)
             part |= {name: value for name, value in now.items() if told.get(name) != value}
             told |= now
             if part:
                 yield part
             turn += 1
-            await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.news.wait(), SECONDS_BETWEEN_LOOKS)
 
     def _checkpoints(self, name: str) -> list[int]:
         with contextlib.suppress(EngramError):

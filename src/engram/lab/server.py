@@ -29,7 +29,8 @@ def serve(root: Path, port: int, limits: Limits, show: bool, say: Callable[[str]
     port = listening.getsockname()[1]
     token = new_token()
     config = uvicorn.Config(
-        application(Lab(root.resolve(), limits), port, token), ws_max_size=LARGEST_MESSAGE, log_level="warning",
+        application(Lab(root.resolve(), limits), port, token), ws_max_size=LARGEST_MESSAGE,
+        ws_per_message_deflate=False, log_level="warning",
         access_log=False, server_header=False, date_header=False, timeout_graceful_shutdown=2, backlog=WAITING,
     )  # fmt: skip
     address = f"http://127.0.0.1:{port}/?token={token}"

@@ -32,6 +32,7 @@ class Shelf:
         self.root = root
         self._finished: dict[Path, tuple[int, bool]] = {}
         self._in_use: dict[str, tuple[float, bool]] = {}
+        self._summaries: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {}
 
     def names(self) -> list[str]:
         """Every run, the newest first."""
@@ -103,7 +104,15 @@ class Shelf:
         return known[1]
 
     def summary(self, name: str) -> dict[str, Any]:
-        """A run in a row of a table; one that is damaged says so."""
+        """A run in a row of a table; it is read anew when its folder has changed."""
+        files = ("", "recipe.json", "metrics.jsonl", "state")
+        stamp = tuple(stamp_of(self.path(name) / file) for file in files)
+        if name not in self._summaries or self._summaries[name][0] != stamp:
+            self._summaries[name] = (stamp, self._summary(name))
+        return self._summaries[name][1]
+
+    def _summary(self, name: str) -> dict[str, Any]:
+        """One that is damaged says so."""
         try:
             folder = self.folder(name)
             recipe, metrics = recipe_of(folder), folder.metrics()
@@ -135,6 +144,8 @@ class Shelf:
         path = self.path(name) / "metrics.jsonl"
         if not path.exists():
             return [], 0
+        if path.stat().st_size == offset:
+            return [], offset
         with path.open("rb") as file:
             size = file.seek(0, io.SEEK_END)
             if size < offset:
@@ -165,6 +176,10 @@ class Shelf:
                         entry.write(part)
                         yield pieces.taken()
         yield pieces.taken()
+
+
+def stamp_of(path: Path) -> int:
+    return path.stat().st_mtime_ns if path.exists() else 0
 
 
 class Pieces(io.RawIOBase):

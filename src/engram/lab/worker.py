@@ -27,7 +27,7 @@ from engram.training.loop import Interrupted
 from engram.training.progress import Progress
 from engram.training.run import Run
 
-SECONDS_BETWEEN_WORDS = 0.1
+SECONDS_BETWEEN_WORDS = 0.15
 NICE = 5
 """how far training stands back behind the lab that shows it"""
 Say = Callable[[dict[str, Any]], None]
@@ -60,7 +60,7 @@ class Obedient(Progress):
             self.wait()
 
     def tell(self, always: bool = False) -> None:
-        """Where the run is, ten times a second at most, or after every step of a slow run."""
+        """Where the run is, a few times a second, or after every step of a slow run."""
         now = time.perf_counter()
         if not (always or self.paused or self.seconds_a_step or now - self.said > SECONDS_BETWEEN_WORDS):
             return

@@ -51,7 +51,7 @@ class TradesRecipe(Labelled):
     best: ClassVar[tuple[str, str]] = ("valid_robust", "max")
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "tiny": TINY | {"channels": (4, 8), "hidden": 16, "inner": 2, "batch": 32, "measured": 50, "eps": 0.1},
-        "full": {"steps": 6000, "every": 1000},
+        "full": {"steps": 9000, "every": 900},
     }
 
     steps: int = 2000

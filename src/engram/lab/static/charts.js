@@ -42,3 +42,20 @@ export function drawFigure(holder, { data, layout: own }) {
   const font = { ...own.font, color: ink() };
   return react(holder, data, { ...own, font }, pictures ? false : "hover");
 }
+
+const unseen = new WeakMap();
+const seeing = new IntersectionObserver((places) => {
+  for (const { target, isIntersecting } of places) {
+    if (!isIntersecting || !unseen.has(target)) continue;
+    drawFigure(target, unseen.get(target));
+    unseen.delete(target);
+  }
+}, { rootMargin: "200px" });
+
+// The same as soon as somebody can see it: a page may hold many figures, anew at every checkpoint.
+export function drawFigureWhenSeen(holder, figure) {
+  unseen.set(holder, figure);
+  holder.style.setProperty("min-height", `${figure.layout.height ?? 300}px`);
+  seeing.unobserve(holder);
+  seeing.observe(holder);
+}

@@ -1,6 +1,6 @@
 // One system: what it is, its equations, its controls, and a run of it, live.
 
-import { drawFigure } from "../charts.js";
+import { drawFigureWhenSeen } from "../charts.js";
 import { button, copyable, fill, h, mathml, notice, settled } from "../dom.js";
 import { form } from "../forms.js";
 import { keep, kept } from "../lab.js";
@@ -8,6 +8,7 @@ import { ask, channel, follow } from "../link.js";
 import { Curves } from "../curves.js";
 import { clock } from "./runs.js";
 
+const SAID = 500;  // milliseconds between two words on how far a run is: text is laid out anew each time
 const FIRST = ["preset", "data", "steps", "from_"];
 
 export async function show(holder, name) {
@@ -130,6 +131,7 @@ function runView(holder, name, system) {
   let status = null;
   let details = null;
   let known = "";
+  let said = 0;
   fill(holder, h("h2", name, " ", state), buttons, bar, pace, error, cards, plots, views, about);
 
   const tell = (order, seconds = 0) => ask("tell", { name, order, seconds }).catch((problem) => notice(problem.message));
@@ -181,10 +183,10 @@ function runView(holder, name, system) {
   const stop = follow("watch", { name }, (part) => {
     curves.add(part);
     if (part.status) {
-      const before = status?.state;
+      const before = status;
       status = part.status;
-      say();
-      if (before !== status.state) { refresh(); controls(); }
+      if (before?.state !== status.state) { refresh(); controls(); }
+      if (before?.state !== status.state || status.state !== "running" || performance.now() - said > SAID) { said = performance.now(); say(); }
     }
     if (part.checkpoints && JSON.stringify(part.checkpoints) !== known) {
       known = JSON.stringify(part.checkpoints);
@@ -192,7 +194,7 @@ function runView(holder, name, system) {
       refresh();
     }
   }, (problem) => { error.textContent = problem.message; });
-  return () => { stop(); views.leave(); };
+  return () => { stop(); views.leave(); curves.stop(); };
 }
 
 // Figures, a look inside and samples, all of the checkpoint that the slider stands at.
@@ -205,6 +207,8 @@ function viewsOf(name, system) {
   const made = h("div", { role: "status" });
   const subject = form(system.subject, {}, () => {});
   const wanted = form([...system.ask, ...[{ name: "count", flag: "count", help: "how many; 0 as many as usual", kind: "int", value: 0, low: 0, high: null, group: "" }, { name: "seed", flag: "seed", help: "number that the randomness starts from", kind: "int", value: 0, low: 0, high: null, group: "" }]], {}, () => {});
+  let [seen, stale] = [false, false];  // figures are drawn for those who look: a machine that learns has enough to do
+  const looking = new IntersectionObserver(([{ isIntersecting }]) => { seen = isIntersecting; if (seen && stale) moved(); });
   let steps = [];
   let chosen = null;  // a place on the slider, or null for whatever is newest
 
@@ -215,7 +219,8 @@ function viewsOf(name, system) {
   }
   const moved = settled(250, async () => {
     if (!steps.length) return;
-    await drawInto(holder, figures, "views.figures", { run: name, step: step() });
+    stale = !seen;
+    if (!stale) await drawInto(holder, figures, "views.figures", { run: name, step: step() });
     if (inside.hasChildNodes()) look();
     if (made.hasChildNodes()) make();
   });
@@ -230,7 +235,7 @@ function viewsOf(name, system) {
         const [title, caption, plot] = place.children[i].children;
         title.textContent = part.title;
         caption.textContent = part.caption;
-        drawFigure(plot, part.plot);
+        drawFigureWhenSeen(plot, part.plot);
         i += 1;
       });
       while (place.children.length > i) place.lastChild.remove();
@@ -252,6 +257,7 @@ function viewsOf(name, system) {
     }
   }
 
+  looking.observe(holder);
   const element = h("div", h("div", { class: "slider panel" }, h("label", { for: "checkpoint" }, "Look back"), where, slider), h("h3", "Figures"), holder,
     h("details", h("summary", "Look inside"), subject, button("Look", look), inside),
     h("details", h("summary", system.learns ? "Let it make something" : "Let it run anew"), wanted, button("Make", make), made));
@@ -267,6 +273,6 @@ function viewsOf(name, system) {
       slider.disabled = steps.length < 2;
       at();
     },
-    leave() { figures.stop(); looks.stop(); makes.stop(); },
+    leave() { figures.stop(); looks.stop(); makes.stop(); looking.disconnect(); },
   });
 }
