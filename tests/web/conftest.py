@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -140,7 +139,3 @@ def shelved(lab):
         return called
 
     return make
-
-
-def get(address: str, **headers: str) -> urllib.request.Request:
-    return urllib.request.Request(address, headers=headers)

@@ -4,7 +4,6 @@ Nothing is remembered here that the folders do not say: what a terminal starts a
 """
 
 import io
-import itertools
 import re
 import shutil
 import time
@@ -47,18 +46,6 @@ class Shelf:
 
     def folder(self, name: str) -> RunFolder:
         return RunFolder.open(self.path(name))
-
-    def reserve(self, recipe: str) -> str:
-        """A name for a new run, whose empty folder is made at once so that nobody else takes it."""
-        with writing(self.root):
-            for number in itertools.count(1):
-                path = self.root / f"{recipe}-{number}"
-                try:
-                    path.mkdir()
-                except FileExistsError:
-                    continue
-                return path.name
-        raise AssertionError("numbers do not end")
 
     def free(self, name: str) -> None:
         """Give a reserved name back, if no run has begun there."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from engram.core.errors import EngramError
-from engram.core.registry import find, from_json
+from engram.core.registry import catalogue, find, from_json
 from engram.recipes import carry_on
 from engram.training.loop import Interrupted
 from engram.training.progress import Progress
@@ -145,7 +145,7 @@ def main() -> None:
         with contextlib.suppress(OSError):  # the lab is gone: its end of standard input says so too
             print(json.dumps(message), file=lines)
 
-    find("mlp")  # imports every recipe
+    catalogue()
     inbox: queue.Queue[dict[str, Any]] = queue.Queue()
     threading.Thread(target=listen, args=(inbox,), daemon=True).start()
     work(inbox, say)

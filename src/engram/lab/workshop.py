@@ -22,6 +22,7 @@ from engram.core.errors import EngramError
 from engram.core.registry import Recipe
 from engram.lab.shelf import Shelf
 from engram.training.folder import read_json, write, writing
+from engram.training.run import next_folder
 
 OWN = ".lab"
 """the lab's own files, inside the folder of runs"""
@@ -155,7 +156,7 @@ class Workshop:
         self._must_have_room()
         if len(self.shelf.names()) >= self.limits.runs:
             raise EngramError(f"The lab holds {self.limits.runs} runs already: delete some first.")
-        name = self.shelf.reserve(recipe.name)
+        name = next_folder(recipe.name, self.shelf.root).name
         order = {"do": "start", "recipe": recipe.name, "fields": asdict(recipe)}
         self._enqueue(Job(name, order))
         return name

@@ -24,6 +24,9 @@ from engram.data import absolute
 from engram.training.folder import RunFolder, writing
 from engram.training.machine import machine
 
+RUNS = Path("runs")
+"""where runs go that were given no folder"""
+
 
 class Run:
     """Recipe, data, learner and batches of one run, its position, and the folder it is kept in."""
@@ -50,7 +53,7 @@ class Run:
         if path:
             RunFolder(path).must_be_vacant()
         recipe = change(recipe, data=absolute(recipe.data))
-        run = cls(recipe, RunFolder(path or Path("runs")))
+        run = cls(recipe, RunFolder(path or RUNS))
         run.folder = RunFolder.create(path or next_folder(recipe.name))
         config = dataclasses.asdict(run.learner.model.config)  # type: ignore[call-overload]
         run.folder.write_json("config.json", {"architecture": type(run.learner.model).__name__, **config})
@@ -230,13 +233,13 @@ def milestones(step: int, every: int, most: int) -> set[int]:
     return set(range(0, step + 1, apart)) if most else set()
 
 
-def next_folder(name: str) -> Path:
-    """The first of runs/NAME-1, runs/NAME-2 … that is not there yet, made at once so that nobody else takes it."""
-    with writing(Path("runs")):
-        Path("runs").mkdir(exist_ok=True)
+def next_folder(name: str, within: Path = RUNS) -> Path:
+    """The first of NAME-1, NAME-2 … that is not there yet, made at once so that nobody else takes it."""
+    with writing(within):
+        within.mkdir(exist_ok=True)
         for number in itertools.count(1):
             with contextlib.suppress(FileExistsError):
-                (path := Path("runs") / f"{name}-{number}").mkdir()
+                (path := within / f"{name}-{number}").mkdir()
                 return path
     raise AssertionError("numbers do not end")
 
