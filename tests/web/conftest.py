@@ -6,6 +6,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 
 from tests.conftest import tiny
 
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=45_000)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -75,7 +77,11 @@ class LabProcess:
 
 
 def pytest_collection_modifyitems(items):
-    """The tests of a file share a lab: whoever runs them in several processes keeps them together."""
+    """The tests of a file share a lab: whoever runs them in several processes keeps them together.
+
+    They come last: a browser keeps an event loop going, beside which no test could run one of its own.
+    """
+    items.sort(key=lambda item: item.path.parent == Path(__file__).parent)
     for item in items:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
@@ -107,7 +113,7 @@ def page(browser, lab):
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     opened = context.new_page()
     complaints = watched(opened)
-    opened.set_default_timeout(30_000)
+    opened.set_default_timeout(60_000)
     opened.goto(lab.address)
     yield opened
     context.close()
@@ -126,6 +132,14 @@ def watched(page: Page) -> list[str]:
         ),
     )
     return complaints
+
+
+def wait_until(true: Callable[[], object], seconds: float = 45.0) -> None:
+    """Ask again and again: the lab's policy lets no string run as script, so a page cannot wait for one itself."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from playwright.sync_api import expect
 
 from engram.interop import huggingface
 from engram.recipes import load
+from tests.web.conftest import wait_until
 
 TEXT = "to be or not to"
 DRAWN = """() => [...document.querySelectorAll("[data-head] canvas")].every((canvas) =>
@@ -33,7 +34,7 @@ def test_there_is_something_to_see_before_anything_is_typed(opened):
     expect(page.locator("[data-head]")).to_have_count(4)
     expect(page.get_by_label("text", exact=True)).not_to_have_value("")
     expect(page.locator(".arc")).not_to_have_count(0)
-    page.wait_for_function(DRAWN)
+    wait_until(lambda: page.evaluate(DRAWN))
 
 
 def test_switch_a_head_off_and_see_the_prediction_change(opened):

@@ -4,6 +4,8 @@ import re
 
 from playwright.sync_api import Page, expect
 
+from tests.web.conftest import wait_until
+
 LARGE = "[data-large] img"
 
 
@@ -111,4 +113,4 @@ def test_points_show_where_the_plane_of_codes_leads(page, lab, shelved):
     before = canvas.evaluate("canvas => canvas.toDataURL()")
     page.get_by_label("map of codes").focus()
     page.keyboard.press("Shift+ArrowUp")
-    page.wait_for_function("before => document.querySelector('[data-large] canvas').toDataURL() !== before", arg=before)
+    wait_until(lambda: page.locator("[data-large] canvas").evaluate("canvas => canvas.toDataURL()") != before)

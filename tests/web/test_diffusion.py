@@ -5,6 +5,8 @@ import re
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from tests.web.conftest import wait_until
+
 
 def drawn(page: Page, label: str) -> str:
     """What a canvas shows."""
@@ -52,11 +54,11 @@ def test_two_ways_from_the_same_noise(page, lab, pictures):
     page.get_by_label("compare with B").check()
     expect(page.get_by_label("film of picture 1, B")).to_be_visible()
     expect(page).to_have_url(re.compile("compare=1"))
-    page.wait_for_function("document.querySelector('[aria-label=\"what there is, B\"]').width > 1")
-    assert drawn(page, "what there is, A") == drawn(page, "what there is, B")
+    wait_until(lambda: page.get_by_label("what there is, B").evaluate("canvas => canvas.width") > 1)
+    wait_until(lambda: drawn(page, "what there is, A") == drawn(page, "what there is, B"))
     page.get_by_label("from noise to picture").fill("5")
     expect(time(page)).to_have_text("t = 0 of 1000")
-    assert drawn(page, "what there is, A") != drawn(page, "what there is, B")
+    wait_until(lambda: drawn(page, "what there is, A") != drawn(page, "what there is, B"))
 
 
 def test_settings_are_in_the_address_and_in_the_command(page, lab, pictures):
