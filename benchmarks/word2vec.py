@@ -9,8 +9,8 @@ import torch
 from engram import data
 from engram.bench import Contestant
 from engram.core.seeding import generator
-from engram.data.corpus import Tokens
 from engram.data.sentences import Sentences, counts, names_of, vocabulary
+from engram.data.tokens import Tokens
 from engram.models.word2vec import NegativeSampling, Sampling, Word2Vec
 
 POEMS, LEAST, WIDTH, BATCH = 268_000, 5, 100, 50_000

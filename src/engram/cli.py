@@ -12,18 +12,20 @@ import json as jsonlib
 import os
 import re
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from engram import __version__
-from engram.core.errors import EngramError, nearest, unknown
+from engram.core.errors import Elsewhere, EngramError, nearest, unknown
 
 if TYPE_CHECKING:
     from engram.training.run import Run
@@ -33,7 +35,15 @@ INTERRUPTED = 130  # the exit code of a program ended by Ctrl-C
 
 def main() -> None:
     """Entry point of the command `engram`."""
+    signal.signal(signal.SIGTERM, terminated)
     sys.exit(answer(sys.argv[1:]))
+
+
+def terminated(number: int, frame: FrameType | None) -> None:
+    """SIGTERM while nothing is being learnt ends us at once. An exception might be caught on its way out."""
+    with contextlib.suppress(OSError):
+        os.write(2, b"engram: Interrupted; what was saved before is intact.\n")
+    os._exit(INTERRUPTED)
 
 
 def answer(words: Sequence[str]) -> int:
@@ -43,13 +53,36 @@ def answer(words: Sequence[str]) -> int:
         sys.stdout.flush()  # here, where a reader who has gone away can still be answered for
         return code
     except EngramError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"[red]engram:[/red] {escape(str(error))}")
+        if not isinstance(error, Elsewhere):
+            complain(str(error))
         return 2
     except KeyboardInterrupt:
+        complain("Interrupted; what was saved before is intact.")
         return INTERRUPTED
     except BrokenPipeError:  # whoever read our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence(sys.stdout)
         return 0
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        complain(f"The output cannot be written: {(error.strerror or str(error)).lower()}.")
+        silence(sys.stdout)
+        return 2
+    finally:
+        try:
+            sys.stderr.flush()
+        except OSError:
+            silence(sys.stderr)
+
+
+def complain(sentence: str) -> None:
+    with contextlib.suppress(OSError):
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"[red]engram:[/red] {escape(sentence)}")
+
+
+def silence(stream: TextIO) -> None:
+    """Let what cannot be written go nowhere: at the end the system would try once more, and fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def obey(words: Sequence[str]) -> int:
@@ -88,6 +121,10 @@ class ShownOptions:
     """print the final metrics as JSON"""
     tensorboard: bool = False
     """write metrics for TensorBoard too, into the run folder"""
+    shard: bool = False
+    """divide the model among the processes that torchrun has started, instead of giving each the whole"""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """where it learns: on a GPU if there is one, or as named"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,12 +222,22 @@ def resume(folder: Path, steps: int | None = None, minutes: float | None = None,
 
 def go(begin: Callable[[], "Run"], options: ShownOptions) -> int:
     """Train to the end, and say where everything is."""
+    from engram.training import distributed
+
+    with distributed.joined(options.shard, options.device):
+        return go_on(begin, options)
+
+
+def go_on(begin: Callable[[], "Run"], options: ShownOptions) -> int:
+    """The same, in company."""
+    from engram.core import together
     from engram.figures.report import headline
     from engram.recipes import carry_on
     from engram.training.loop import Interrupted
     from engram.training.progress import Progress
 
-    progress = Progress(options.quiet, options.tensorboard)
+    speaks = together.first()
+    progress = Progress(options.quiet or not speaks, options.tensorboard and speaks)
     running = begin()
     console, folder = Console(highlight=False, soft_wrap=True), running.folder.path
     if running.finished and (folder / "report.html").exists():
@@ -199,11 +246,14 @@ def go(begin: Callable[[], "Run"], options: ShownOptions) -> int:
     try:
         made = carry_on(running, progress)
     except Interrupted:
-        console.print(f"Saved at step {running.step}. {again}")
+        if speaks:
+            console.print(f"Saved at step {running.step}. {again}")
         return INTERRUPTED
     except KeyboardInterrupt:
         console.print(f"Stopped at once; step {running.folder.checkpoints()[-1]} is saved. {again}")
         return INTERRUPTED
+    if made is None:
+        return 0
     if options.json:
         last: dict[str, Any] = {}
         for line in running.folder.metrics():

@@ -8,6 +8,8 @@ from torch import nn
 
 from engram.core.errors import EngramError
 from engram.core.learner import Descent, Gradient
+from engram.models.gpt import GPT
+from engram.recipes.gpt import GPTRecipe
 
 STEPS = 5
 
@@ -160,3 +162,54 @@ def test_state_continues_exactly():
 def test_wrong_fields_are_named(field, value):
     with pytest.raises(EngramError, match=field if field != "optimizer" else "Did you mean «adam"):
         Descent(**{field: value})
+
+
+def speaker(**changes):
+    """A small GPT, how it learns, and a batch."""
+    torch.manual_seed(0)
+    model = GPT(GPT.Config(width=32, layers=3, heads=2, context=16, vocabulary=40, dropout=0.1))
+    for weight in model.parameters():
+        weight.data.add_(0.02 * torch.randn_like(weight))  # what begins at zero would have no gradient
+    learner = Gradient(model, GPTRecipe().loss, Descent(**changes), 100)
+    x = torch.randint(40, (4, 16))
+    return learner, {"x": x, "y": x.roll(1, 1)}
+
+
+def kept(learner, batch):
+    """Numbers that are kept for the way back."""
+    sizes = []
+
+    def keep(tensor):
+        sizes.append(tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        learner.model.train()
+        learner.loss(learner.model, batch)
+    return sum(sizes)
+
+
+def test_what_is_computed_again_is_the_same_and_needs_less_memory():
+    (plain, batch), (again, _) = speaker(), speaker(recompute=True)
+    assert kept(again, batch) < kept(plain, batch) / 2
+    for learner in (plain, again):
+        torch.manual_seed(1)  # of dropout, which must be the same when it is computed again
+        learner.step(batch)
+    for one, other in zip(plain.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(one.grad, other.grad)
+
+
+def test_recompute_needs_blocks():
+    with pytest.raises(EngramError, match="made of blocks, and Linear has none"):
+        Gradient(nn.Linear(2, 2), None, Descent(recompute=True), 1)
+
+
+def test_bfloat16_multiplies_in_fewer_bits_and_keeps_weights_in_all():
+    (plain, batch), (short, _) = speaker(), speaker(precision="bfloat16")
+    losses = []
+    for learner in (plain, short):
+        torch.manual_seed(1)
+        losses.append(learner.step(batch)["loss"].item())
+    assert losses[0] != losses[1]
+    assert abs(losses[0] - losses[1]) < 0.02 * losses[0]
+    assert {weight.dtype for weight in short.model.parameters()} == {torch.float32}

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engram.core.errors import EngramError
-from engram.data import corpus
+from engram.data import corpus, tokens
 from engram.data.tokeniser import Tokeniser
 
 BYTES = Tokeniser.train("bytes", ["a"])
@@ -199,7 +199,7 @@ def test_special_tokens_are_not_in_a_corpus(written):
 
 @pytest.mark.parametrize(("size", "dtype"), [(1 << 15, torch.int16), ((1 << 15) + 1, torch.int32)])
 def test_tokens_take_as_few_bytes_as_they_can(written, monkeypatch, size, dtype):
-    monkeypatch.setattr(Tokeniser, "vocabulary", size)
+    monkeypatch.setattr(Tokeniser, "last", size - 1)
     monkeypatch.setattr(Tokeniser, "encode_all", lambda self, texts, special: [[0, size - 1] for _ in texts])
     ids = made(written(TEXTS["lines"]))["train"].ids
     assert ids.dtype == dtype
@@ -308,7 +308,7 @@ def test_two_processes_at_once_do_it_once(written, tmp_path):
 
 
 def drafts(own_cache):
-    return [path for path in own_cache.rglob(".*") if path.is_dir()]
+    return list(own_cache.glob("tokens/*.partial"))
 
 
 @pytest.fixture
@@ -329,10 +329,34 @@ def test_killed_half_way_leaves_nothing_that_looks_whole(killed, own_cache):
     assert not list(own_cache.rglob("about.json"))
 
 
-def test_killed_half_way_is_done_anew_and_cleared_away(killed, own_cache):
+def test_killed_half_way_is_brought_to_its_end(killed, own_cache):
     train = "".join(corpus.read(str(killed), "stretches").splits["train"]())
     assert BYTES.decode(made(killed)["train"].ids.tolist()) == train
     assert not drafts(own_cache)
+
+
+@pytest.mark.parametrize("torn", [0, 1, 5])
+def test_what_was_tokenised_is_not_tokenised_again(torn, tmp_path, monkeypatch):
+    """Interrupted after some pieces, of which the last tokens may not have reached the disk: it goes on after them."""
+    pieces, monkeyed = [f"piece {i} " for i in range(50)], []
+    monkeypatch.setattr(tokens, "TOGETHER", 8)
+    tokens.write("whole", {"train": lambda: iter(pieces)}, BYTES, tmp_path / "whole")
+
+    def interrupted():
+        yield from pieces[:32]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tokens, "FLUSHED", 1)
+    with pytest.raises(KeyboardInterrupt):
+        tokens.write("half", {"train": interrupted}, BYTES, tmp_path / "half")
+    ids = tmp_path / "half.partial" / "train.ids"
+    os.truncate(ids, ids.stat().st_size - torn)
+    encode = Tokeniser.encode_all
+    monkeypatch.setattr(Tokeniser, "encode_all", lambda *a, **o: monkeyed.extend(a[1]) or encode(*a, **o))
+    tokens.write("half", {"train": lambda: iter(pieces)}, BYTES, tmp_path / "half")
+    assert monkeyed == pieces[32 - bool(torn) :]
+    for name in ("train.ids", "train.ends", "about.json"):
+        assert (tmp_path / "half" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 def test_an_error_half_way_leaves_no_draft(written, own_cache):

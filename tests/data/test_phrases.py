@@ -6,8 +6,8 @@ import torch
 
 from engram.core.errors import EngramError
 from engram.data import corpus, phrases
-from engram.data.corpus import Tokens
 from engram.data.sentences import Sentences, counts, names_of, stretch, vocabulary, with_phrases
+from engram.data.tokens import Tokens
 
 LINES = [
     "new york times",

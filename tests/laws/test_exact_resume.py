@@ -5,6 +5,8 @@ import itertools
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -37,12 +39,42 @@ SIGNALLED = (
 )
 
 
+FORKED = """
+import os, sys
+from engram.core.registry import catalogue
+catalogue()
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        sys.argv = ["", *line.split()]
+        KILLED
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@pytest.fixture(scope="session")
+def killing():
+    """Starts a tiny run in a process of its own, which is killed after a step; returns its exit code.
+
+    The processes are forks of one that has everything imported, and has done nothing else.
+    """
+    code = FORKED.replace("KILLED", KILLED.strip().replace("\n", "\n        "))
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+
+        def kill(name, folder, step):
+            print(name, folder, step, file=parent.stdin, flush=True)
+            return int(parent.stdout.readline())
+
+        yield kill
+
+
 @pytest.mark.parametrize("name", RECIPES)
-def test_killed_and_resumed_equals_undisturbed(name, finished, engram, tmp_path):
+def test_killed_and_resumed_equals_undisturbed(name, finished, killing, engram, tmp_path):
     steps = catalogue()[name].from_preset("tiny").steps
     folder = tmp_path / "run"
-    killed = python(KILLED, name, folder, steps // 2 + 3)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert killing(name, folder, steps // 2 + 3) == -signal.SIGKILL
     assert Run.open(folder).step == steps // 2
     assert engram("run", "--resume", folder).code == 0
     assert content(folder) == content(finished(name))
@@ -68,7 +100,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize("patience", [0, 1])
 def test_a_kill_at_any_write_is_survived(patience, tmp_path, monkeypatch):
     """Die at the first write, at the second and so on: each time the run can be brought to the same end."""
-    recipe = catalogue()["mlp"].from_preset("tiny", steps=30, every=10, patience=patience, lr=0.5, schedule="constant")
+    recipe = catalogue()["mlp"].from_preset("tiny", steps=20, every=10, patience=patience, lr=0.5, schedule="constant")
     straight = Run.start(recipe, tmp_path / "straight")
     train(straight, Progress(quiet=True))
     straight.folder.release()

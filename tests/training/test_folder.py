@@ -1,4 +1,5 @@
 import math
+import os
 
 import pytest
 import torch
@@ -6,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engram.core.errors import EngramError
+from engram.training import folder as folders
 from engram.training.folder import RunFolder, pack, serialise, unpack
+from tests.conftest import python
 
 scalars = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | st.text(max_size=5)
 tensors = st.integers(0, 3).map(lambda n: torch.arange(n, dtype=torch.float32))
@@ -115,3 +118,47 @@ def test_other_tensors_of_the_same_step_replace_the_old(folder):
     folder.save(1, weights(1.0), {}, set(), 1)
     folder.save(1, weights(5.0), {}, set(), 1)
     assert folder.load()[0]["w"][0] == 5
+
+
+def test_a_reader_whose_checkpoint_is_forgotten_meanwhile_takes_the_newer(folder, monkeypatch):
+    folder.save(1, weights(1.0), {"step": 1}, set(), 1)
+    reader, look = RunFolder(folder.path), RunFolder.checkpoints
+
+    def late(self):
+        found = look(self)
+        monkeypatch.undo()
+        for step in (2, 3):
+            folder.save(step, weights(float(step)), {"step": step}, set(), step)
+        return found
+
+    monkeypatch.setattr(RunFolder, "checkpoints", late)
+    assert reader.load()[1]["step"] == 3
+
+
+def test_weights_that_are_replaced_while_they_are_read_are_read_again(folder, monkeypatch):
+    folder.save(1, weights(1.0), {}, set(), 1)
+    read = folders.read
+
+    def late(path):
+        content = read(path)
+        monkeypatch.undo()
+        for step in (2, 3):
+            folder.save(step, weights(float(step)), {}, set(), step)
+        return content
+
+    monkeypatch.setattr(folders, "read", late)
+    assert folder.weights()["w"][0] == 3
+
+
+def test_what_a_killed_process_left_is_cleared_away_and_what_another_writes_is_not(folder, tmp_path):
+    folder.save(1, weights(1.0), {}, set(), 1)
+    folder.release()
+    ended = python("import os; print(os.getpid())").stdout.strip()
+    left = [f".report.html.{ended}.partial", f"samples/.1.npz.{ended}.partial", "model.partial"]
+    (folder.path / "samples").mkdir()
+    for name in [*left, f".report.html.{os.getppid()}.partial"]:
+        (folder.path / name).write_bytes(b"half")
+    for name in ("000000002.partial", "000000000.old.partial"):
+        (folder.path / "state" / name).mkdir()
+    folder.claim()
+    assert [path.name for path in folder.path.rglob("*.partial")] == [f".report.html.{os.getppid()}.partial"]

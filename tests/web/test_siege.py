@@ -119,6 +119,7 @@ def test_files_of_a_run_are_served_and_reports_are_confined(lab, shelved):
         ("delete", {"name": ".lab"}),
         ("delete", {"name": ""}),
         ("start", {"recipe": "mlp", "settings": {"data": "/etc/passwd"}}),
+        ("start", {"recipe": "gpt", "settings": {"data": "hf:somebody"}}),
         ("start", {"recipe": "gpt", "settings": {"from_": "openai/gpt2"}}),
         ("start", {"recipe": "__import__"}),
         ("start", {"recipe": "mlp", "settings": {"steps": 1e400}}),

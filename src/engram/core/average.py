@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from engram.core import together
 from engram.core.learner import Batch, Descent, Gradient, Loss, Metrics
 
 
@@ -36,6 +37,7 @@ class AveragedGradient:
     def __init__(self, model: nn.Module, loss: Loss, descent: Descent, steps: int, memory: float) -> None:
         self.model = model
         self.gradient = Gradient(copy.deepcopy(model), loss, descent, steps)
+        together.shard(model)
         self.average = Average(model, self.gradient.model, memory)
 
     def step(self, batch: Batch) -> Metrics:
@@ -43,14 +45,18 @@ class AveragedGradient:
         self.average.follow()
         return metrics
 
+    def to(self, place: torch.device) -> None:
+        self.model.to(place)
+        self.gradient.to(place)
+
     def state_dict(self) -> dict[str, Any]:
         return {
             "gradient": self.gradient.state_dict(),
-            "weights": self.gradient.model.state_dict(),
+            "weights": together.full(self.gradient.model.state_dict(), everywhere=False),
             "averaged": self.average.done,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.gradient.model.load_state_dict(state["weights"])
+        together.take(self.gradient.model, state["weights"])
         self.gradient.load_state_dict(state["gradient"])
         self.average.done = state["averaged"]

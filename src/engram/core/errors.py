@@ -3,9 +3,20 @@
 import difflib
 from collections.abc import Iterable
 
+LONGEST = 2000
+"""characters of a sentence: what a file or a message puts into one may be longer than anybody reads"""
+
 
 class EngramError(Exception):
-    """A problem of the user's making or of the machine's, not a bug: shown as one sentence, exit code 2."""
+    """A problem of the user's making or of the machine's, not a bug: shown as one sentence, exit code 2.
+
+    What it quotes may come from anywhere: it stays on one line, says nothing to a terminal, and has an end.
+    """
+
+    def __init__(self, said: str) -> None:
+        line = "".join(letter if letter.isprintable() else " " for letter in said)
+        half = LONGEST // 2
+        super().__init__(line if len(line) <= LONGEST else f"{line[:half]} … {line[-half:]}")
 
 
 def nearest(name: str, options: Iterable[str]) -> str:
@@ -13,6 +24,10 @@ def nearest(name: str, options: Iterable[str]) -> str:
     options = sorted(options)
     close = difflib.get_close_matches(name, options, n=1)
     return f" Did you mean «{close[0]}»?" if close else f" There are: {', '.join(options)}."
+
+
+class Elsewhere(EngramError):
+    """What has gone wrong in another process of the same run, which says it."""
 
 
 def unknown(kind: str, name: str, options: Iterable[str]) -> EngramError:

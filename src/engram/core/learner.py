@@ -8,22 +8,27 @@ continue exactly. `Gradient` is the learner of most systems. Its step is the loo
     g <- g min(1, clip / |g|)                                        (3)
     kappa_t = kappa warmup(t) decay(t)                               (4)
     theta <- theta - kappa_t update(g)                               (5)
+
+Several processes take each their rows of the batch, and g is the mean over all of it (core/together.py).
 """
 
+import contextlib
+import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from engram.core import device, together
 from engram.core.errors import EngramError, unknown
 from engram.core.muon import Muon
 
-Batch = Mapping[str, Any]
+Batch = together.Batch
 Metrics = dict[str, Tensor]
-Loss = Callable[[nn.Module, Batch], tuple[Tensor, Metrics]]
+Loss = together.Loss
 
 
 class Learner(Protocol):
@@ -67,6 +72,10 @@ class Descent:
     """largest norm of the whole gradient; 0 leaves it alone"""
     accumulate: int = 1
     """parts a batch is cut into, to be passed one after the other in less memory"""
+    recompute: bool = False
+    """forget what happens inside the blocks of a Transformer and compute it again on the way back: less memory"""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """bfloat16 multiplies in 16 bits and keeps weights in 32: quicker on hardware that can, slower on other"""
 
     def __post_init__(self) -> None:
         optimizer_class(self.optimizer)
@@ -92,9 +101,15 @@ class Descent:
 class Gradient:
     """Forward, loss, zero_grad, backward, step."""
 
-    def __init__(self, model: nn.Module, loss: Loss, descent: Descent, steps: int) -> None:
-        self.model, self.loss, self.descent, self.steps = model, loss, descent, steps
+    def __init__(
+        self, model: nn.Module, loss: Loss, descent: Descent, steps: int, terms: Callable[[Batch], int] = together.rows
+    ) -> None:
+        """`terms` counts what the loss is the mean of."""
+        self.model, self.loss, self.descent, self.steps, self.terms = model, loss, descent, steps, terms
         self.done = 0
+        if descent.recompute:
+            recompute(model)
+        together.shard(model)
         self.optimizers = list(optimizers(model, descent))
 
     def step(self, batch: Batch) -> Metrics:
@@ -103,25 +118,48 @@ class Gradient:
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         metrics: Metrics = {}
-        for part, share in cut(batch, self.descent.accumulate):
-            loss, more = self.loss(self.model, part)  # (1)
-            (loss if share == 1 else loss * share).backward()  # (2)
-            for name, value in {"loss": loss.detach(), **more}.items():
-                metrics[name] = metrics[name] + share * value if name in metrics else share * value
+        *others, last = cut(batch, self.descent.accumulate, self.terms)
+        for part, share in others:
+            with together.keeping(self.passed):
+                self._pass(part, share, metrics)
+        self._pass(*last, metrics)
+        together.average_scalars(self.model)
         if self.descent.clip:
-            metrics["gradient"] = nn.utils.clip_grad_norm_(self.model.parameters(), self.descent.clip)  # (3)
+            norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.descent.clip)  # (3)
+            metrics["gradient"] = together.full(norm)
         self.done += 1
         rate = self.descent.rate(self.done / self.steps)  # (4)
         descend(self.optimizers, rate)  # (5)
         return metrics
 
+    @functools.cached_property
+    def passed(self) -> nn.Module:
+        """(1), made when it is first needed: by then the model is on its device."""
+        return together.spread(self.model, self.loss)
+
+    def _pass(self, part: Batch, share: float, metrics: Metrics) -> None:
+        """Add the gradients and metrics of a part of the batch."""
+        with self._precision():
+            loss, more = self.passed(part)  # (1)
+        (loss if share == 1 else loss * share).backward()  # (2)
+        for name, value in {"loss": loss.detach(), **more}.items():
+            metrics[name] = metrics[name] + share * value if name in metrics else share * value
+
+    def _precision(self) -> contextlib.AbstractContextManager[Any]:
+        if self.descent.precision == "float32":
+            return contextlib.nullcontext()
+        return torch.autocast(device.of(self.model).type, torch.bfloat16)
+
+    def to(self, place: torch.device) -> None:
+        self.model.to(place)
+
     def state_dict(self) -> dict[str, Any]:
-        return {"done": self.done, "optimizers": [optimizer.state_dict() for optimizer in self.optimizers]}
+        return {"done": self.done, "optimizers": saved(self.optimizers)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.done = state["done"]
-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            restore(optimizer, saved)
+        for optimizer, before in zip(self.optimizers, state["optimizers"], strict=True):
+            restore(optimizer, before)
 
 
 def descend(optimizers: Sequence[torch.optim.Optimizer], rate: float) -> None:
@@ -132,23 +170,38 @@ def descend(optimizers: Sequence[torch.optim.Optimizer], rate: float) -> None:
         optimizer.step()
 
 
-def restore(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+def saved(optimizers: Sequence[torch.optim.Optimizer]) -> Any:
+    """Where optimisers are, for a checkpoint."""
+    return together.full([optimizer.state_dict() for optimizer in optimizers], everywhere=False)
+
+
+def restore(optimizer: torch.optim.Optimizer, before: dict[str, Any]) -> None:
     """Put an optimiser back to where it was saved."""
-    optimizer.load_state_dict(saved)
+    optimizer.load_state_dict(before)
     for weight, state in optimizer.state.items():
         for name, value in state.items():
             if isinstance(value, Tensor) and value.shape == weight.shape:
                 # fused kernels walk through memory: a moment must lie there as its weight does
-                state[name] = torch.empty_like(weight).copy_(value)
+                state[name] = together.like(value, weight)
 
 
-def cut(batch: Batch, parts: int) -> Iterator[tuple[Batch, float]]:
-    """The batch in `parts`, each with its share of the whole."""
-    size = len(next(iter(batch.values())))
-    width = -(-size // parts)
-    for start in range(0, size, width):
-        part = {name: column[start : start + width] for name, column in batch.items()} if parts > 1 else batch
-        yield part, min(width, size - start) / size
+def recompute(model: nn.Module) -> None:
+    """Let blocks forget what happens inside them, and compute it again on the way back (Chen et al. 2016)."""
+    blocks: list[Any] = together.blocks(model)
+    if not blocks:
+        raise EngramError(f"recompute is for models that are made of blocks, and {type(model).__name__} has none.")
+    for block in blocks:
+        block.recomputed = True
+
+
+def cut(batch: Batch, parts: int, terms: Callable[[Batch], int] = together.rows) -> Iterator[tuple[Batch, float]]:
+    """This process's rows of a batch in `parts`, as many in every process, each with its weight in the mean."""
+    own, whole = together.own(batch), max(1, terms(batch))
+    size, parts = together.rows(own), min(parts, together.rows(batch) // together.world())
+    for i in range(parts):
+        rows = slice(size * i // parts, size * (i + 1) // parts)
+        part = {name: column[rows] for name, column in own.items()} if parts > 1 else own
+        yield part, together.world() * terms(part) / whole
 
 
 def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
@@ -198,7 +251,7 @@ def _optimizer(
 ) -> torch.optim.Optimizer:
     cls = optimizer_class(name)
     options: dict[str, Any] = {"momentum": descent.momentum} if name in ("momentum", "muon") else {}
-    if cls in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
+    if cls in (torch.optim.Adam, torch.optim.AdamW) or (cls is torch.optim.SGD and not together.dividing()):
         options["fused"] = True  # one kernel for all parameters: three times the default's speed on a CPU
     if descent.optimizer.lower() == "muon" and name == "adamw":
         options["betas"] = (0.9, 0.95)  # as quick to forget as the momentum beside it

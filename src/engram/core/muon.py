@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engram.core import together
+
 A, B, C = 3.4445, -4.7750, 2.0315
 ROUNDS = 5
 
@@ -29,6 +31,14 @@ def orthogonal(u_NRC: Tensor) -> Tensor:
         gram = X @ X.mT
         X = torch.baddbmm(X, torch.baddbmm(gram, gram, gram, beta=B, alpha=C), X, beta=A)  # (3)
     return X.mT if tall else X
+
+
+def shared_out(u_NRC: Tensor) -> Tensor:
+    """`orthogonal`, of which every process does its share where there are enough matrices for all."""
+    N, P = len(u_NRC), together.world()
+    if P > N:
+        return orthogonal(u_NRC)
+    return together.everyone(orthogonal(u_NRC[together.rank() :: P]), N)
 
 
 class Muon(torch.optim.Optimizer):
@@ -58,7 +68,9 @@ class Muon(torch.optim.Optimizer):
         torch._foreach_mul_(momenta, beta)
         torch._foreach_add_(momenta, gradients)  # (1)
         ahead = torch._foreach_add(gradients, momenta, alpha=beta)  # (2)
-        update = orthogonal(torch.stack(ahead)).unbind(0)  # (3)
+        update = shared_out(torch.stack(together.full(ahead))).unbind(0)  # (3)
+        if together.world() > 1:  # weights may be divided, but what is orthogonal is the whole
+            update = tuple(together.like(one, weight) for one, weight in zip(update, weights, strict=True))
         rows, columns = weights[0].shape
         torch._foreach_mul_(weights, 1 - rate * group["weight_decay"])
         torch._foreach_add_(weights, update, alpha=-rate * max(1.0, rows / columns) ** 0.5)  # (4)

@@ -7,6 +7,7 @@ and draw. Everything that lists systems reads the catalogue.
 
 import dataclasses
 import importlib
+import math
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -260,6 +261,7 @@ def replaced(default: Any, changes: Mapping[str, Any]) -> Any:
         if not fits(was, value):
             kind = type(was).__name__
             raise EngramError(f"{name} of {type(default).__qualname__} must be {kind}, and {value!r} was found.")
+        must_be_moderate(name, value)
     return dataclasses.replace(default, **changes)
 
 
@@ -268,6 +270,15 @@ def fits(was: Any, value: Any) -> bool:
     if isinstance(was, tuple) and isinstance(value, tuple):
         return all(fits(was[0], part) for part in value) if was else True
     return type(value) is type(was) or (type(was) is float and type(value) is int)
+
+
+def must_be_moderate(name: str, value: Any) -> None:
+    """Refuse whole numbers that nothing counts so far, and what is no number, also inside of a tuple."""
+    for number in value if isinstance(value, tuple) else (value,):
+        if isinstance(number, int) and abs(number) >= 2**63:
+            raise EngramError(f"{name} must be a number below 2^63, and is not.")
+        if isinstance(number, float) and not math.isfinite(number):
+            raise EngramError(f"{name} must be a finite number, not {number}.")
 
 
 _catalogue: dict[str, type[Recipe]] = {}

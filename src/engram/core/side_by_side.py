@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from engram.core import together
+from engram.core.errors import EngramError
 from engram.core.learner import Batch, Learner, Metrics
 
 
@@ -14,6 +16,8 @@ class SideBySide:
 
     def __init__(self, learners: Mapping[str, Learner], model: nn.Module | None = None) -> None:
         """`model` holds the models of the learners, and perhaps more; a dictionary of them if it is not given."""
+        if together.dividing():
+            raise EngramError("Models that learn side by side cannot be divided among processes: leave out --shard.")
         self.learners = dict(learners)
         self.model: Any = model or nn.ModuleDict({name: one.model for name, one in self.learners.items()})
         self.noise = {name: torch.get_rng_state() for name in self.learners}

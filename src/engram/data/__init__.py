@@ -29,7 +29,7 @@ from engram.data.catalogue import ENTRIES, check_options, entry
 from engram.data.checks import check_splits, describe
 from engram.data.columns import Bitmaps, Strings
 from engram.data.dataset import Data, Info, Split
-from engram.data.own import READERS, load_own
+from engram.data.own import READERS, exists, load_own
 
 __all__ = [
     "Augment",
@@ -101,6 +101,6 @@ def _is_path(name: str | Path) -> bool:
     """A name that is known wins over a file that happens to be called the same; write ./mnist for the file."""
     if isinstance(name, Path):
         return True
-    if name in ENTRIES:
+    if name in ENTRIES or name.startswith("hf:"):
         return False
-    return any(slash in name for slash in "/\\") or Path(name).suffix.lower() in READERS or Path(name).exists()
+    return any(slash in name for slash in "/\\") or Path(name).suffix.lower() in READERS or exists(Path(name))

@@ -1,38 +1,31 @@
 """Text as tokens: tokenised once into a memory-mapped file, so that it may be larger than memory.
 
 A corpus is read piece by piece (long stretches for a model that reads on and on, lines for one that reads sentences),
-and kept in the cache as one file of tokens and one of the places where pieces end, for each split. What it is called
-there depends on the text and on the tokeniser: another of either is another file.
+and kept in the cache (data/tokens.py). What it is called there depends on the text and on the tokeniser: another of
+either is another file.
 """
 
 import hashlib
-import json
-import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from engram import data as datasets
 from engram.core.errors import EngramError
-from engram.data import cache
+from engram.data import cache, hub, tokens
 from engram.data.dataset import Info, Split
 from engram.data.division import shuffled
+from engram.data.own import exists
 from engram.data.tokeniser import Tokeniser, chunks
+from engram.data.tokens import TOGETHER, Pieces, Tokens, batched
 
 By = Literal["stretches", "lines"]
-Pieces = Callable[[], Iterator[str]]
 BLOCK = 1 << 20
 """bytes of a file that are read at once"""
-TOGETHER = 1024
-"""pieces that are tokenised at once, on all cores"""
 
 
 @dataclass(frozen=True)
@@ -51,37 +44,24 @@ class Corpus:
 
     info: Info
     tokeniser: Tokeniser
-    splits: Mapping[str, "Tokens"]
+    splits: Mapping[str, Tokens]
     folder: Path | None = None
     """the run that it was opened for again, if it was"""
 
-    def __getitem__(self, split: str) -> "Tokens":
+    def __getitem__(self, split: str) -> Tokens:
         """A split; where a text has no test, it is examined on what validated it."""
         if not self.splits:
             raise EngramError(f"{self.info.name} comes without data: give it a --text.")
         return self.splits[split if split in self.splits else "valid"]
 
 
-@dataclass(frozen=True)
-class Tokens:
-    """One split: all tokens one after the other, and where pieces end; both memory-mapped."""
-
-    ids: Tensor
-    ends: Tensor
-
-    def piece(self, i: int) -> Tensor:
-        start = int(self.ends[i - 1]) if i else 0
-        return self.ids[start : int(self.ends[i])].long()
-
-    def __len__(self) -> int:
-        return len(self.ends)
-
-
 # ---------------------------------------------------------------------- reading
 
 
 def read(name: str, by: By) -> Text:
-    """The text of a known data set, of a text file or of a folder of them."""
+    """The text of a known data set, of a text file or of a folder of them, or of a data set of the hub («hf:…»)."""
+    if name.startswith(hub.PREFIX):
+        return Text(hub.info(name), hub.Splits(name, by), f"{name} {by}")
     path = Path(name)
     if name not in datasets.names() and (path.suffix.lower() == ".txt" or _texts(path)):
         return _own(path, by)
@@ -103,7 +83,7 @@ def _listed(split: Split, by: By) -> Pieces:
         return lambda: (line for text in texts for line in text.splitlines() if line.strip())
     if len(texts) == 1:
         return lambda: chunks(texts[0])
-    return lambda: ("\n".join(some) + "\n" for some in _batched(iter(texts), TOGETHER))
+    return lambda: ("\n".join(some) + "\n" for some in batched(iter(texts), TOGETHER))
 
 
 def _divided(split: Split, by: By) -> dict[str, Pieces]:
@@ -119,9 +99,9 @@ def _texts(path: Path) -> bool:
 
 def _own(path: Path, by: By) -> Text:
     """One's own text: few files are each cut at 90 %, many are dealt out whole."""
-    if not path.exists():
+    if not exists(path):
         raise EngramError(f"There is no file or folder {path}.")
-    files = sorted(path.glob("*.txt")) if path.is_dir() else [path]
+    files = [file for file in (sorted(path.glob("*.txt")) if path.is_dir() else [path]) if file.is_file()]
     if sum(file.stat().st_size for file in files) < 100:
         raise EngramError(f"{path} is empty, or nearly: there is nothing to learn from.")
     if len(files) >= 10:
@@ -197,11 +177,6 @@ def _split(block: bytes, last: bool) -> tuple[bytes, bytes]:
     return block[:place], block[place:]
 
 
-def _batched(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
-    while batch := list(islice(items, size)):
-        yield batch
-
-
 # ---------------------------------------------------------------------- tokenising
 
 
@@ -212,62 +187,14 @@ def tokenised(text: Text, tokeniser: Tokeniser) -> Corpus:
     if not (place / "about.json").exists():
         with cache.locked(f"tokens-{place.name}"):
             if not (place / "about.json").exists():
-                _write(text, tokeniser, place)
-    about = json.loads((place / "about.json").read_text())
-    splits = {part: _mapped(place, part, sizes, about["dtype"]) for part, sizes in about["splits"].items()}
-    for part, tokens in splits.items():
-        if len(tokens.ids) < 2:
+                tokens.write(text.info.name, text.splits, tokeniser, place)
+    splits = tokens.mapped(place)
+    for part, found in splits.items():
+        if len(found.ids) < 2:
             raise EngramError(f"The split «{part}» of {text.info.name} has too little text: more is needed.")
-    sizes = {part: len(tokens.ids) for part, tokens in splits.items()}
-    return Corpus(replace(text.info, sizes=sizes, columns={"tokens": about["dtype"]}), tokeniser, splits)
-
-
-def _mapped(place: Path, part: str, sizes: list[int], dtype: str) -> Tokens:
-    def mapped(name: str, size: int, kind: torch.dtype) -> Tensor:
-        return (
-            torch.from_file(str(place / name), shared=False, size=size, dtype=kind)
-            if size
-            else torch.empty(0, dtype=kind)
-        )
-
-    ids = mapped(f"{part}.ids", sizes[0], torch.int16 if dtype == "int16" else torch.int32)
-    return Tokens(ids, mapped(f"{part}.ends", sizes[1], torch.int64))
-
-
-def _write(text: Text, tokeniser: Tokeniser, place: Path) -> None:
-    """Tokenise into a folder of another name, and give it its own when it is whole."""
-    dtype = np.dtype("int16" if tokeniser.vocabulary <= 1 << 15 else "int32")
-    with cache.complaining():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(dir=cache.folder(), prefix=f".tokens-{place.name}-"))  # `locked` clears it away
-    try:
-        sizes = {}
-        for part, pieces in text.splits.items():
-            with (
-                cache.complaining(),
-                (draft / f"{part}.ids").open("wb") as ids,
-                (draft / f"{part}.ends").open("wb") as ends,
-            ):
-                sizes[part] = _tokenise(pieces(), tokeniser, dtype, ids, ends)
-        with cache.complaining():
-            (draft / "about.json").write_text(json.dumps({"dtype": dtype.name, "splits": sizes}))
-            shutil.rmtree(place, ignore_errors=True)
-            os.rename(draft, place)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-
-
-def _tokenise(
-    pieces: Iterator[str], tokeniser: Tokeniser, dtype: "np.dtype[Any]", ids: IO[bytes], ends: IO[bytes]
-) -> list[int]:
-    count = total = 0
-    for batch in _batched(pieces, TOGETHER):
-        for tokens in tokeniser.encode_all(batch, special=False):
-            total += len(tokens)
-            count += 1
-            ids.write(np.array(tokens, dtype).tobytes())
-            ends.write(np.int64(total).tobytes())
-    return [total, count]
+    sizes = {part: len(found.ids) for part, found in splits.items()}
+    kind = str(next(iter(splits.values())).ids.dtype).removeprefix("torch.")
+    return Corpus(replace(text.info, sizes=sizes, columns={"tokens": kind}), tokeniser, splits)
 
 
 # ---------------------------------------------------------------------- batches

@@ -12,16 +12,14 @@ from engram.data.dataset import Data, Info, Parts, Split
 from engram.data.division import cut, divided
 from engram.data.pairs import read_pairs
 from engram.data.pictures import CAPTIONS, SUFFIXES, read_captions, read_pictures
+from engram.data.plain import must_fit, text_of
 from engram.data.tables import read_csv, read_npy, read_npz
-
-TEXT_LIMIT = 2 << 30
-"""bytes of text that are read into memory at most"""
 
 
 def load_own(path: Path, **options: Any) -> Data:
     """Read the user's file or folder; the options `size` and `grayscale` are for pictures."""
     path = path.expanduser()
-    if not path.exists():
+    if not exists(path):
         raise EngramError(f"There is no file or folder {path}.")
     kind, read = _reader(path)
     check_options(f"{kind} in {path}", options_of(read), options)
@@ -34,13 +32,20 @@ def load_own(path: Path, **options: Any) -> Data:
     return Data(_info(path, kind, splits), splits, parts.classes)
 
 
+def exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # longer than any name
+        return False
+
+
 def _reader(path: Path) -> tuple[str, Callable[..., Parts]]:
     if path.is_dir():
-        if (path / CAPTIONS).exists():
+        if (path / CAPTIONS).is_file():
             return "captions", read_captions
         pictures = any(file.suffix.lower() in SUFFIXES for file in path.rglob("*"))
         return ("text", read_text) if any(path.glob("*.txt")) and not pictures else ("images", read_pictures)
-    if path.suffix.lower() not in READERS:
+    if path.suffix.lower() not in READERS or not path.is_file():
         raise EngramError(
             f"{path} is of no kind that can be read: give a folder of pictures or of .txt files, or one file that ends "
             f"in {', '.join(READERS)}."
@@ -50,10 +55,11 @@ def _reader(path: Path) -> tuple[str, Callable[..., Parts]]:
 
 def read_text(path: Path) -> Parts:
     """A text file, or all of a folder: few documents are each cut at 90 %, many are dealt out whole."""
-    files = sorted(path.glob("*.txt")) if path.is_dir() else [path]
-    if sum(file.stat().st_size for file in files) > TEXT_LIMIT:
-        raise EngramError(f"{path} is larger than the {TEXT_LIMIT >> 30} GB of text that are read at once.")
+    files = sorted(file for file in path.glob("*.txt") if file.is_file()) if path.is_dir() else [path]
+    must_fit(path, sum(file.stat().st_size for file in files))
     texts = [_decoded(file) for file in files]
+    if not texts:
+        raise EngramError(f"{path} holds no text: what is called .txt there is not a file.")
     if len(texts) >= 10:
         return Parts({"": Split({"text": Strings.of(texts)})})
     train, valid = zip(*(cut(text) for text in texts), strict=True)
@@ -61,10 +67,7 @@ def read_text(path: Path) -> Parts:
 
 
 def _decoded(file: Path) -> str:
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise EngramError(f"{file} is not UTF-8 text (at byte {error.start}): save it as UTF-8.") from error
+    text = text_of(file)
     if len(text) < 10:
         raise EngramError(f"{file} is empty, or nearly: there is nothing to learn from {len(text)} characters.")
     return text

@@ -15,6 +15,7 @@ from engram.core.errors import EngramError
 from engram.data.batches import Batches
 from engram.data.columns import Strings
 from engram.data.dataset import Info, Parts, Split
+from engram.data.plain import text_of
 from engram.data.tokeniser import Tokeniser
 
 SORTED_TOGETHER = 64
@@ -72,10 +73,7 @@ class ByLength(Batches):
 
 def read_pairs(path: Path) -> Parts:
     """One's own pairs: a line each, source and target with a tab between them."""
-    try:
-        lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
-    except UnicodeDecodeError as error:
-        raise EngramError(f"{path} is not UTF-8 text (at byte {error.start}): save it as UTF-8.") from None
+    lines = [line for line in text_of(path).splitlines() if line.strip()]
     cells = [line.split("\t") for line in lines]
     for number, row in enumerate(cells, 1):
         if len(row) < 2 or not row[0].strip() or not row[1].strip():

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from engram.core.errors import EngramError
 from engram.data import cache
-from engram.data.corpus import Corpus, Tokens
+from engram.data.corpus import Corpus
 from engram.data.sentences import COUNTED, JOINT, counts, names_of, with_phrases
 from engram.data.tokeniser import Tokeniser
+from engram.data.tokens import Tokens
 
 Ints = NDArray[np.int64]
 

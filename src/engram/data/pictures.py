@@ -17,8 +17,11 @@ from torch import Tensor
 from engram.core.errors import EngramError
 from engram.data.columns import Strings
 from engram.data.dataset import Parts, Split
+from engram.data.plain import text_of
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
+FORMATS = ("PNG", "JPEG", "BMP", "GIF")
+"""what is opened, whatever a file is called: Pillow knows others, one of which is a program and not a picture"""
 CAPTIONS = "captions.tsv"
 """in a folder of captioned pictures: a line for each with its file, a tab and its caption"""
 SPLITS = {"train": "train", "valid": "valid", "val": "valid", "test": "test"}
@@ -35,10 +38,7 @@ def read_pictures(path: Path, *, size: int | tuple[int, int] | None = None, gray
     everything = [file for pairs in files.values() for file, _ in pairs]
     if not everything:
         raise EngramError(f"{path} holds no pictures ({', '.join(SUFFIXES)}) and no .txt files.")
-    height, width, mode = _form(everything, size, grayscale)
-    needed = len(everything) * height * width * len(mode)
-    if needed > LIMIT:
-        raise EngramError(f"The pictures in {path} would take {needed >> 30} GB: give a smaller `size`.")
+    height, width, mode = _form(path, everything, size, grayscale)
     classes = sorted({name for pairs in files.values() for _, name in pairs if name is not None})
     splits = {split: _split(pairs, (height, width), mode, classes) for split, pairs in files.items() if pairs}
     return Parts(splits, tuple(classes))
@@ -46,18 +46,26 @@ def read_pictures(path: Path, *, size: int | tuple[int, int] | None = None, gray
 
 def read_captions(path: Path, *, size: int | tuple[int, int] | None = None, grayscale: bool = False) -> Parts:
     """The pictures that captions.tsv lists, with their captions."""
-    rows = [line.split("\t") for line in (path / CAPTIONS).read_text("utf-8-sig").splitlines() if line.strip()]
+    rows = [line.split("\t") for line in text_of(path / CAPTIONS).splitlines() if line.strip()]
     for number, row in enumerate(rows, 1):
         if len(row) != 2 or not row[1].strip():
             raise EngramError(f"Line {number} of {path / CAPTIONS} needs a file, a tab and a caption.")
-        if not (path / row[0]).resolve().is_relative_to(path.resolve()) or not (path / row[0]).is_file():
+        if not _holds(path, row[0]):
             raise EngramError(f"Line {number} of {path / CAPTIONS} names {row[0]}, which is not in the folder.")
     if not rows:
         raise EngramError(f"{path / CAPTIONS} is empty.")
     files = [path / row[0] for row in rows]
-    height, width, mode = _form(files, size, grayscale)
+    height, width, mode = _form(path, files, size, grayscale)
     image = _split([(file, None) for file in files], (height, width), mode, [])["image"]
     return Parts({"": Split({"image": image, "caption": Strings.of(row[1].strip() for row in rows)})})
+
+
+def _holds(path: Path, name: str) -> bool:
+    """Whether that is the name of a file inside the folder."""
+    try:
+        return (path / name).resolve().is_relative_to(path.resolve()) and (path / name).is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
 
 
 def _folders(path: Path) -> list[Path]:
@@ -72,11 +80,11 @@ def _labelled(path: Path) -> list[tuple[Path, str | None]]:
         (file, name)
         for folder, name in where
         for file in sorted(folder.rglob("*"))
-        if file.suffix.lower() in SUFFIXES and not file.name.startswith(".")
+        if file.suffix.lower() in SUFFIXES and not file.name.startswith(".") and file.is_file()
     ]
 
 
-def _form(files: list[Path], size: int | tuple[int, int] | None, grayscale: bool) -> tuple[int, int, str]:
+def _form(path: Path, files: list[Path], size: int | tuple[int, int] | None, grayscale: bool) -> tuple[int, int, str]:
     """(height, width, mode) that all pictures are brought to; only the files' headers are read."""
     sizes: Counter[tuple[int, int]] = Counter()
     modes = set()
@@ -87,7 +95,11 @@ def _form(files: list[Path], size: int | tuple[int, int] | None, grayscale: bool
     height, width = (size, size) if isinstance(size, int) else size or sizes.most_common(1)[0][0]
     if height < 1 or width < 1:
         raise EngramError(f"The size of pictures is at least 1, not {size}.")
-    return height, width, "L" if grayscale or modes <= {"1", "L"} else "RGB"
+    mode = "L" if grayscale or modes <= {"1", "L"} else "RGB"
+    needed = len(files) * height * width * len(mode)
+    if needed > LIMIT:
+        raise EngramError(f"The pictures in {path} would take {needed >> 30} GB: give a smaller `size`.")
+    return height, width, mode
 
 
 def _split(pairs: list[tuple[Path, str | None]], size: tuple[int, int], mode: str, classes: list[str]) -> Split:
@@ -116,11 +128,13 @@ def _pixels(file: Path, size: tuple[int, int], mode: str) -> Tensor:
 def opened(file: Path) -> Iterator[Image.Image]:
     """The picture in a file; one sentence that names the file if it cannot be read or is too large to be meant."""
     try:
-        with Image.open(file) as picture:
+        with Image.open(file, formats=FORMATS) as picture:
             if picture.width * picture.height > LARGEST:
                 raise EngramError(f"{file} is {picture.width} × {picture.height} pixels large: more than are read.")
             yield picture
     except Image.DecompressionBombError as error:
         raise EngramError(f"{file} is too large a picture to be read safely.") from error
-    except (OSError, SyntaxError, ValueError) as error:
+    except EngramError:
+        raise
+    except Exception as error:  # what Pillow's readers say of damage has no common kind
         raise EngramError(f"{file} cannot be read as a picture: it is damaged or not what its name says.") from error

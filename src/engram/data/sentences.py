@@ -9,8 +9,8 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, tr
 from torch import Tensor
 
 from engram.core.errors import EngramError
-from engram.data.corpus import Tokens
 from engram.data.tokeniser import Tokeniser
+from engram.data.tokens import Tokens
 
 UNKNOWN = "[UNK]"
 JOINT = "_"

@@ -4,6 +4,7 @@ import csv
 import math
 import zipfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -53,14 +54,21 @@ class Layout:
 
 def read_csv(path: Path) -> Parts:
     """One row per item; the label is a column so named, or the last one if it holds whole numbers or words."""
-    if path.stat().st_size > LIMIT:
-        raise EngramError(f"{path} is larger than the {LIMIT >> 30} GB that are read at once: save it as .npz.")
-    try:
+    with _csv(path):
         layout = _layout(path)
         label = _label(layout)
         y = None if label is None else _column(layout, label)
         inputs = [i for i in range(len(layout.names)) if i != label]
         return _parts(path, {"": (_numbers(layout, inputs), y)})
+
+
+@contextmanager
+def _csv(path: Path) -> Iterator[None]:
+    """Refuse a CSV file that is too large, or none at all."""
+    if path.stat().st_size > LIMIT:
+        raise EngramError(f"{path} is larger than the {LIMIT >> 30} GB that are read at once: save it as .npz.")
+    try:
+        yield
     except (UnicodeDecodeError, csv.Error) as error:
         raise EngramError(f"{path} is not a CSV file in UTF-8: {error}.") from error
 
@@ -143,16 +151,15 @@ def _blame(layout: Layout, columns: list[int]) -> NoReturn:
 
 def read_npy(path: Path) -> Parts:
     """One array of pictures or points, without labels."""
-    if path.stat().st_size > LIMIT:
-        raise EngramError(f"{path} is larger than the {LIMIT >> 30} GB that are read at once.")
     return _parts(path, {"": (read_array(path), None)})
 
 
 def read_array(path: Path) -> Array:
     """The numbers of a CSV file or of an .npy file as they stand, every column alike."""
     if path.suffix.lower() == ".csv":
-        layout = _layout(path)
-        return _numbers(layout, list(range(len(layout.names))))
+        with _csv(path):
+            layout = _layout(path)
+            return _numbers(layout, list(range(len(layout.names))))
     array = _opened(path)
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
         raise EngramError(f"{path} must hold one array of numbers: give a CSV or an .npy file.")
@@ -161,8 +168,6 @@ def read_array(path: Path) -> Array:
 
 def read_npz(path: Path) -> Parts:
     """Arrays x and y (or image and label), or x_train, y_train, x_test and so on."""
-    if zipfile.is_zipfile(path) and sum(entry.file_size for entry in zipfile.ZipFile(path).infolist()) > LIMIT:
-        raise EngramError(f"{path} would unpack to more than {LIMIT >> 30} GB.")
     arrays = _opened(path)
     if isinstance(arrays, np.ndarray):
         arrays = {"x": arrays}
@@ -181,6 +186,8 @@ def read_npz(path: Path) -> Parts:
 def _opened(path: Path) -> Any:
     """An array, or a dict of arrays. A pickle inside is refused: to read one is to run whatever it says."""
     try:
+        if _unpacked(path) > LIMIT:
+            raise ValueError(f"it would unpack to more than {LIMIT >> 30} GB")
         with path.open("rb") as stream:
             loaded = np.load(stream, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
@@ -189,9 +196,19 @@ def _opened(path: Path) -> Any:
         if not all(isinstance(array, np.ndarray) for array in arrays.values()):  # np.load gives other members as bytes
             raise ValueError("it holds something else")
         return arrays
-    except (ValueError, EOFError, zipfile.BadZipFile, MemoryError) as error:
-        why = "it holds Python objects" if "allow_pickle" in str(error) else str(error)
-        raise EngramError(f"{path} cannot be read as NumPy arrays of numbers: {why}.") from error
+    except OSError:
+        raise
+    except Exception as error:  # what NumPy, zipfile and zlib say of damage has no common kind
+        why = "it holds Python objects" if "allow_pickle" in str(error) else str(error) or type(error).__name__
+        raise EngramError(f"{path} cannot be read as NumPy arrays of numbers: {why.rstrip('.')}.") from error
+
+
+def _unpacked(path: Path) -> int:
+    """The bytes that a file takes once it is read, as far as it says so itself; zipfile reads no more than that."""
+    if not zipfile.is_zipfile(path):
+        return path.stat().st_size
+    with zipfile.ZipFile(path) as archive:
+        return sum(entry.file_size for entry in archive.infolist())
 
 
 def _first(arrays: Mapping[str, Array], names: list[str]) -> Array | None:

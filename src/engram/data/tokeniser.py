@@ -9,6 +9,7 @@ A tokeniser is one file, tokenizer.json, which Hugging Face's libraries read as 
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +24,8 @@ PADDING = ("[PAD]", "<pad>", "<|endoftext|>")
 END = ("</s>", "[SEP]", "<|endoftext|>")
 MASK = ("[MASK]", "<mask>")
 UNKNOWN = ("[UNK]", "<unk>")
+MOST = 1 << 24
+"""tokens that there may be"""
 BEGIN = "▁"
 """marks the beginning of a word while word pieces are learnt"""
 
@@ -58,16 +61,13 @@ class Tokeniser:
     @classmethod
     def load(cls, path: Path) -> "Tokeniser":
         """Out of a tokenizer.json, or out of a folder that has one or a vocabulary of the older kinds."""
-        try:
-            return cls(_read(path))
-        except EngramError:
-            raise
-        except Exception as error:  # the library raises nothing more specific
-            raise EngramError(f"The tokeniser in {path} cannot be read: {error}.") from None
+        with saying(f"The tokeniser in {path} cannot be read"):
+            return cls(_checked(_read(path)))
 
     @classmethod
     def from_bytes(cls, content: bytes) -> "Tokeniser":
-        return cls(Tokenizer.from_str(content.decode()))
+        with saying("The tokeniser cannot be read"):
+            return cls(_checked(Tokenizer.from_str(content.decode())))
 
     def to_bytes(self) -> bytes:
         """The content of tokenizer.json."""
@@ -79,6 +79,11 @@ class Tokeniser:
     def vocabulary(self) -> int:
         """How many different tokens there are."""
         return self.inner.get_vocab_size()
+
+    @property
+    def last(self) -> int:
+        """The largest number of a token: where some are left out, it is more than there are tokens."""
+        return _last(self.inner)
 
     @property
     def padding(self) -> int | None:
@@ -114,31 +119,59 @@ class Tokeniser:
     def encode_all(self, texts: Sequence[str], *, special: bool = True) -> list[list[int]]:
         """The tokens of many texts, on all cores."""
         try:
-            found = self.inner.encode_batch_fast(list(texts), add_special_tokens=special)
-        except Exception as error:
+            with saying("The text cannot be tokenised"):
+                found = self.inner.encode_batch_fast(list(texts), add_special_tokens=special)
+        except EngramError:
             known = set(self.inner.get_vocab())
             strange = sorted({c for text in texts for c in text if c not in known})[:10]
             if isinstance(self.inner.model, models.WordLevel) and strange:
                 raise EngramError(
                     f"These characters are not in the vocabulary: {' '.join(map(repr, strange))}."
                 ) from None
-            raise EngramError(f"The text cannot be tokenised: {error}.") from None
+            raise
         return [one.ids for one in found]
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         """The text of tokens."""
-        return self.inner.decode(list(ids), skip_special_tokens=not special)
+        with saying("These tokens are no text"):
+            return self.inner.decode(list(ids), skip_special_tokens=not special)
 
     def token(self, i: int) -> str:
         """One token as people would like to read it: a space is a space, a new line is shown."""
         raw = self.inner.id_to_token(i)
         if raw is None:
             return f"⟨{i}⟩"
-        text = raw if raw.startswith("##") else self.inner.decode([i], skip_special_tokens=False) or raw
+        text = raw if raw.startswith("##") else self.decode([i], special=True) or raw
         return (text if "�" not in text else raw).replace("\n", "⏎").replace("▁", " ")
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         return [self.token(i) for i in ids]
+
+
+@contextmanager
+def saying(what: str) -> Iterator[None]:
+    """Turn what the library says into a sentence: its errors have no kind, and a panic of its is not even an error."""
+    try:
+        yield
+    except EngramError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise EngramError(f"{what}: {str(error).rstrip('.')}.") from None
+
+
+def _checked(inner: Tokenizer) -> Tokenizer:
+    """Refuse tokens of huge numbers, up to which the library would count; let texts be as long as they are."""
+    if (last := _last(inner)) >= MOST:
+        raise EngramError(f"A tokeniser has a token of the number {last}, and may have {MOST:,} tokens at most.")
+    inner.no_padding()  # a file may say that texts are cut and filled up, which is the business of batches
+    inner.no_truncation()
+    return inner
+
+
+def _last(inner: Tokenizer) -> int:
+    return max(inner.get_vocab().values(), default=0)
 
 
 def _untrained(kind: Kind, size: int, specials: list[str]) -> tuple[Tokenizer, trainers.Trainer | None]:

@@ -51,16 +51,21 @@ def write_report(run: Run, made: Sample | None = None) -> Path:
 
 
 def write_look(run: Run, subject: Any) -> Path:
-    """look.html in the run folder: the views that the recipe has, or every tap while one item passes through."""
+    """look.html in the run folder."""
+    what, views = looked(run, subject)
+    return run.folder.write("look.html", page.page(f"{run.recipe.title}, inside", what, page.figures(views)))
+
+
+def looked(run: Run, subject: Any) -> tuple[str, list[Any]]:
+    """What is looked at, and the views that the recipe has of it, or every tap while one item passes through."""
     model = run.learner.model
     with aside(model, run.recipe.seed):
-        looked = run.recipe.look(model, run.data, subject)
-        if looked is None:
+        found = run.recipe.look(model, run.data, subject)
+        if found is None:
             with watch(model) as seen:
                 what = run.recipe.probe(model, run.data, subject.item)
-            looked = what, list(network.inside(seen))
-    what, views = looked
-    return run.folder.write("look.html", page.page(f"{run.recipe.title}, inside", what, page.figures(views)))
+            found = what, list(network.inside(seen))
+    return found
 
 
 def write_sample(
@@ -72,10 +77,7 @@ def write_sample(
 ) -> tuple[Sample, list[Path]]:
     """samples/STEP.npz and, if there is a picture, samples/STEP.png; samples/STEP.txt for a recipe that writes."""
     seed = run.recipe.seed if seed is None else seed
-    count = run.recipe.samples if count is None else count
-    with aside(run.learner.model, seed):
-        request = Request(count, generator(seed, "sample"), run.recipe.Ask() if ask is None else ask, say)
-        made = run.recipe.sample(run.learner, run.data, request)
+    made = sampled(run, count, seed, run.recipe.Ask() if ask is None else ask, say)
     name = f"samples/{run.step:09d}-{seed}"
     file = io.BytesIO()
     np.savez_compressed(file, **{key: value.numpy() for key, value in made.arrays.items()})  # type: ignore[arg-type]
@@ -85,6 +87,13 @@ def write_sample(
     if made.aloud:
         paths.append(run.folder.write(f"{name}.txt", made.text.encode()))
     return made, paths
+
+
+def sampled(run: Run, count: int | None, seed: int, ask: Any, say: Callable[[str], None] = lambda text: None) -> Sample:
+    """What the model makes when it is asked."""
+    with aside(run.learner.model, seed):
+        request = Request(run.recipe.samples if count is None else count, generator(seed, "sample"), ask, say)
+        return run.recipe.sample(run.learner, run.data, request)
 
 
 def headline(metrics: list[dict[str, Any]], learns: bool = True) -> dict[str, str]:

@@ -18,6 +18,7 @@ import safetensors.torch
 from torch import nn
 
 from engram.core.errors import EngramError
+from engram.core.size import bytes_of, no_larger_than
 from engram.data.preprocess import Preprocess, brightness
 from engram.data.tokeniser import Tokeniser
 from engram.interop.families import FAMILIES
@@ -60,14 +61,15 @@ def read(source: str | Path) -> Checkpoint:
     settings = read_json(path / "config.json")
     family = _family(settings, path)
     weights = family.normalise(read_weights(path))
-    processor = _processor(path, family)
-    config = family.configure(settings, weights, path, **(brightness(processor) if processor else {}))
-    preprocess = _preprocess(processor, config, path) if processor else None
-    with warnings.catch_warnings():  # a classifier of no classes has nothing to initialise, and torch says so
-        warnings.filterwarnings("ignore", message="Initializing zero-element tensors")
-        model = family.model(config)
-    family.fill(model, family.unpack(weights, config), path)
-    classes = _classes(settings, getattr(config, "classes", 0))
+    with no_larger_than(bytes_of(weights), path):
+        processor = _processor(path, family)
+        config = family.configure(settings, weights, path, **(brightness(processor) if processor else {}))
+        preprocess = _preprocess(processor, config, path) if processor else None
+        with warnings.catch_warnings():  # a classifier of no classes has nothing to initialise, and torch says so
+            warnings.filterwarnings("ignore", message="Initializing zero-element tensors")
+            model = family.model(config)
+        family.fill(model, family.unpack(weights, config), path)
+        classes = _classes(settings, getattr(config, "classes", 0))
     return Checkpoint(model.eval(), _tokeniser(path), preprocess, classes, path)
 
 
@@ -81,7 +83,7 @@ def _family(settings: Any, path: Path) -> Family:
     kind = settings.get("model_type") if isinstance(settings, dict) else None
     if kind is None:
         raise EngramError(f"{path / 'config.json'} is not that of a checkpoint of transformers: it has no model_type.")
-    if kind not in FAMILIES:
+    if not isinstance(kind, str) or kind not in FAMILIES:
         raise EngramError(f"The model in {path} is a «{kind}», which is not known; known are {', '.join(FAMILIES)}.")
     return FAMILIES[kind]
 
@@ -120,10 +122,7 @@ def _tokeniser(path: Path) -> Tokeniser | None:
         return read_sentencepiece(path)
     if not any((path / name).exists() for name in ("tokenizer.json", "vocab.txt", "merges.txt")):
         return None
-    tokeniser = Tokeniser.load(path)
-    tokeniser.inner.no_padding()  # a file may say that texts are cut and filled up, which is the business of batches
-    tokeniser.inner.no_truncation()
-    return tokeniser
+    return Tokeniser.load(path)
 
 
 # ---------------------------------------------------------------------- writing

@@ -11,19 +11,21 @@ has gets a score so low that it is used for nothing but a character that would b
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from engram.core.errors import EngramError
-from engram.data.tokeniser import Tokeniser
+from engram.data.tokeniser import Tokeniser, saying
 from engram.training.folder import read, read_json
 
 FOREIGN_CHARACTER, FOREIGN_PIECE = -1e5, -2e5
 """scores below those of any word of one's own pieces"""
 UNIGRAM, SPACE = 1, "▁"
+LONGEST = 70
+"""bits of an integer: ten bytes of seven"""
 
 
 def holds_sentencepiece(folder: Path) -> bool:
@@ -34,19 +36,29 @@ def read_sentencepiece(folder: Path, side: Literal["source", "target"] = "source
     """The tokeniser of the language that is read, or of the one that is written; ids are the same in both."""
     path = folder / f"{side}.spm"
     ids = read_json(folder / "vocab.json")
-    if not isinstance(ids, dict) or sorted(ids.values()) != list(range(len(ids))) or "<unk>" not in ids:
+    if not isinstance(ids, dict) or not _counts(ids.values()) or "<unk>" not in ids:
         raise EngramError(f"{folder / 'vocab.json'} is damaged: it should number its pieces from 0, <unk> among them.")
     try:
         pieces, characters, squeeze = _parse(read(path))
-    except (IndexError, struct.error, UnicodeDecodeError):
+    except (AttributeError, LookupError, TypeError, struct.error, UnicodeDecodeError):
         raise EngramError(f"{path} is damaged: it is not a SentencePiece model.") from None
     except ValueError as error:
         raise EngramError(f"{path} cannot be used: {error}.") from None
+    with saying(f"{path} cannot be used"):
+        return Tokeniser(_unigram(ids, pieces, _normaliser(characters, squeeze)))
+
+
+def _counts(numbers: Collection[Any]) -> bool:
+    """Whether these are the numbers from 0 on, in any order."""
+    return all(type(number) is int for number in numbers) and sorted(numbers) == list(range(len(numbers)))
+
+
+def _unigram(ids: dict[str, int], pieces: dict[str, float], normaliser: Any) -> Tokenizer:
     scores = {piece: pieces.get(piece, FOREIGN_PIECE if len(piece) > 1 else FOREIGN_CHARACTER) for piece in ids}
     inner = Tokenizer(
         models.Unigram([(piece, scores[piece]) for piece in sorted(ids, key=ids.__getitem__)], ids["<unk>"])
     )
-    inner.normalizer = _normaliser(characters, squeeze)
+    inner.normalizer = normaliser
     inner.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "always")
     inner.decoder = decoders.Metaspace(SPACE, "always")
     languages = [piece for piece in ids if piece.startswith(">>") and piece.endswith("<<")]
@@ -54,7 +66,7 @@ def read_sentencepiece(folder: Path, side: Literal["source", "target"] = "source
     inner.add_special_tokens([AddedToken(piece, normalized=False) for piece in specials])
     if "</s>" in ids:
         inner.post_processor = processors.TemplateProcessing("$A </s>", special_tokens=[("</s>", ids["</s>"])])
-    return Tokeniser(inner)
+    return inner
 
 
 def _normaliser(characters: bytes, squeeze: bool) -> Any:
@@ -108,5 +120,7 @@ def _integer(content: bytes, at: int) -> tuple[int, int]:
     while True:
         byte = content[at]
         value, shift, at = value | (byte & 127) << shift, shift + 7, at + 1
+        if shift > LONGEST:
+            raise IndexError(at)
         if byte < 128:
             return value, at

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor
@@ -30,23 +29,36 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
 def _shards(index: Path) -> dict[str, Tensor]:
     """Tensors that are spread over several files, as the index says."""
-    where = read_json(index).get("weight_map")
+    about = read_json(index)
+    where = about.get("weight_map") if isinstance(about, dict) else None
     if not isinstance(where, dict) or not all(Path(str(name)).name == name for name in where.values()):
         raise EngramError(f"{index} is damaged: it should say which tensor is in which file of its folder.")
     found: dict[str, Tensor] = {}
     for file in sorted(set(where.values())):
-        if not (index.parent / file).exists():
+        if not is_there(index.parent / file):
             raise EngramError(f"{index.parent / file} is missing: {index.name} names it.")
         found |= _open(index.parent / file)
     return found
 
 
+def is_there(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
+
+
 def _open(path: Path) -> dict[str, Tensor]:
     reader: Callable[[Path], Any] = safetensors.torch.load_file if path.suffix == ".safetensors" else _unpickle
+    if not is_there(path):
+        raise EngramError(f"{path} cannot be read: it is not a file.")
     try:
         found = reader(path)
-    except (safetensors.SafetensorError, OSError, RuntimeError, EOFError, ValueError) as error:
-        raise EngramError(f"{path} is damaged: {str(error).splitlines()[0]}.") from None
+    except EngramError:
+        raise
+    except Exception as error:  # what safetensors, torch, zipfile and pickles say of damage has no common kind
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise EngramError(f"{path} is damaged: {reason}.") from None
     if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
         raise EngramError(f"{path} holds something else than tensors by their names.")
     return dict(found)

@@ -61,10 +61,10 @@ class Conversation:
                     task.cancel()
                 return
             number, do, arguments = message["id"], message["do"], message.get("with", {})
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             await self.send(-1, "error", json.dumps("That was no message of the lab's."))
             return
-        if not (isinstance(number, int) and isinstance(do, str) and isinstance(arguments, dict)):
+        if type(number) is not int or not (isinstance(do, str) and isinstance(arguments, dict)):
             await self.send(-1, "error", json.dumps("That was no message of the lab's."))
         elif number in self.under_way or len(self.under_way) >= ASKS_A_SOCKET:
             await self.send(number, "error", json.dumps(f"A page may ask {ASKS_A_SOCKET} things at once."))

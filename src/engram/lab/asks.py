@@ -125,7 +125,7 @@ class Lab:
         settings = dict(asked.settings)
         if (chosen := settings.get("data")) in self.uploads.names():
             settings["data"] = str(self.uploads.path(chosen).resolve())
-        elif chosen is not None and any(mark in str(chosen) for mark in "/\\"):
+        elif chosen is not None and any(mark in str(chosen) for mark in "/\\:"):
             raise EngramError("The lab reads data sets by name: bring your own on the page «Data».")
         if begin := settings.get("from_"):
             settings["from_"] = self._checkpoint(str(begin))
@@ -193,7 +193,7 @@ class Lab:
             if offset < 0:
                 offset, at, part["anew"] = 0, -1, True
             if lines:
-                part["lines"] = [json.loads(line) for line in lines]
+                part["lines"] = lines
             job = self.workshop.jobs.get(asked.name)
             if job is not None and job.live and job.live[-1][0] > at:
                 part["live"] = [point for point in job.live if point[0] > at]

@@ -15,7 +15,7 @@ from typing import Any
 from engram.core.errors import EngramError
 from engram.core.registry import settings
 from engram.figures.report import command, differences, headline, python
-from engram.training.folder import RunFolder, unsealed, writing
+from engram.training.folder import RunFolder, measurements, unsealed, writing
 from engram.training.run import recipe_of
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
@@ -83,11 +83,10 @@ class Shelf:
         if not steps:
             return False
         path = folder.path / "state" / f"{steps[-1]:09d}" / "checkpoint.json"
-        stamp = path.stat().st_mtime_ns
+        stamp = stamp_of(path)
         known = self._finished.get(path)
         if known is None or known[0] != stamp:
-            state = dict(unsealed(path).get("state", {}).get("map", []))
-            known = self._finished[path] = (stamp, bool(state.get("finished")))
+            known = self._finished[path] = (stamp, said_to_be_finished(path))
         return known[1]
 
     def summary(self, name: str) -> dict[str, Any]:
@@ -107,7 +106,7 @@ class Shelf:
             return {
                 "name": name, "recipe": recipe.name, "title": recipe.title, "data": Path(recipe.data).name,
                 "steps": recipe.steps, "step": metrics[-1]["step"] if metrics else 0,
-                "seconds": metrics[-1]["seconds"] if metrics else 0.0, "began": about.get("began", ""),
+                "seconds": metrics[-1].get("seconds", 0.0) if metrics else 0.0, "began": about.get("began", ""),
                 "finished": self.finished(folder), "said": headline(metrics, recipe.learns),
                 "checkpoints": folder.checkpoints(), "report": (folder.path / "report.html").exists(),
             }  # fmt: skip
@@ -126,10 +125,10 @@ class Shelf:
             "machine": folder.read_json("recipe.json").get("machine"),
         }  # fmt: skip
 
-    def lines(self, name: str, offset: int = 0) -> tuple[list[str], int]:
-        """The lines of metrics after the first `offset` bytes, as they are; a file that was cut is read anew."""
+    def lines(self, name: str, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
+        """The lines of metrics after the first `offset` bytes; a file that was cut is read anew."""
         path = self.path(name) / "metrics.jsonl"
-        if not path.exists():
+        if not path.is_file():
             return [], 0
         if path.stat().st_size == offset:
             return [], offset
@@ -140,7 +139,7 @@ class Shelf:
             file.seek(offset)
             content = file.read()
         whole = content[: content.rfind(b"\n") + 1]
-        return whole.decode().splitlines(), offset + len(whole)
+        return measurements(whole.split(b"\n")[:-1], path), offset + len(whole)
 
     def file(self, name: str, inside: str) -> Path:
         """A file of a run that may be looked at."""
@@ -163,6 +162,14 @@ class Shelf:
                         entry.write(part)
                         yield pieces.taken()
         yield pieces.taken()
+
+
+def said_to_be_finished(path: Path) -> bool:
+    """Whether a checkpoint.json says that its run was at an end."""
+    try:
+        return bool(dict(unsealed(path)["state"]["map"]).get("finished"))
+    except (KeyError, TypeError, ValueError):
+        raise EngramError(f"{path} is damaged: it does not say what its run was doing.") from None
 
 
 def stamp_of(path: Path) -> int:

@@ -27,7 +27,10 @@ UNPACKED = 1 << 30
 """bytes of all that is in a zip file"""
 ENTRIES = 100_000
 """files in a zip file"""
+DEEPEST = 20
+"""folders within folders in a zip file"""
 SETS = 100
+"""data sets that the lab holds"""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}(\.[a-z0-9]{1,5})?")
 
 
@@ -111,17 +114,21 @@ def unpack(content: io.BytesIO, folder: Path) -> None:
                     if left < 0:  # an entry that is larger than it says
                         raise EngramError(f"A zip file may hold {UNPACKED >> 30} GB at most.")
                     out.write(part)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError) as error:
+    except (EngramError, OSError):
+        raise
+    except Exception as error:  # what zipfile and the libraries that unpack say of damage has no common kind
         raise EngramError(f"The zip file cannot be read: {error}.") from None
 
 
 def place(entry: zipfile.ZipInfo, folder: Path) -> Path | None:
     """Where an entry goes; none for folders, links, and what is neither picture, text nor captions."""
     inside = PurePosixPath(entry.filename.replace("\\", "/"))
-    if entry.is_dir() or stat.S_ISLNK(entry.external_attr >> 16):
+    if not inside.name or entry.is_dir() or stat.S_ISLNK(entry.external_attr >> 16):
         return None
     if inside.is_absolute() or ".." in inside.parts or ":" in entry.filename or "\0" in entry.filename:
         raise EngramError(f"The zip file names a file outside of itself: {entry.filename[:80]!r}.")
+    if len(inside.parts) > DEEPEST:
+        raise EngramError(f"The zip file has more than {DEEPEST} folders within folders: {entry.filename[:80]!r}.")
     if inside.suffix.lower() not in (*SUFFIXES, ".txt") and inside.name != CAPTIONS:
         return None
     return folder.joinpath(*inside.parts)

@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engram.core.registry import Request, Sample, from_json
-from engram.core.seeding import aside, generator
-from engram.core.tap import watch
+from engram.core.registry import from_json
+from engram.core.seeding import aside
 from engram.data.own import load_own
-from engram.figures import network
 from engram.figures.figure import Figure
 from engram.figures.pictures import png
+from engram.figures.report import looked, sampled
 from engram.lab.arrays import picture, plot
 from engram.lab.desk import Answer, Models, ask
 from engram.lab.workshop import OWN
@@ -41,16 +40,9 @@ class Look:
 def look(asked: Look, models: Models) -> Iterator[Answer]:
     """What `engram look` shows."""
     run = models.open(asked.run, asked.step)
-    model, subject = run.learner.model, from_json(run.recipe.Subject(), asked.subject)
-    with aside(model, run.recipe.seed):
-        looked = run.recipe.look(model, run.data, subject)
-        if looked is None:
-            with watch(model) as seen:
-                said = run.recipe.probe(model, run.data, subject.item)
-            looked = said, network.inside(seen)
-    said, views = looked
+    said, views = looked(run, from_json(run.recipe.Subject(), asked.subject))
     yield {"said": said}
-    yield from map(drawn, one_by_one(run, iter(views)))
+    yield from map(drawn, views)
 
 
 def one_by_one(run: Any, views: Iterator[Figure]) -> Iterator[Figure]:
@@ -80,10 +72,7 @@ class Make:
 def sample(asked: Make, models: Models) -> Answer:
     """What `engram sample` makes."""
     run = models.open(asked.run, asked.step)
-    question = from_json(run.recipe.Ask(), asked.asked)
-    with aside(run.learner.model, asked.seed):
-        request = Request(asked.count or run.recipe.samples, generator(asked.seed, "sample"), question)
-        made: Sample = run.recipe.sample(run.learner, run.data, request)
+    made = sampled(run, asked.count or None, asked.seed, from_json(run.recipe.Ask(), asked.asked))
     image = picture(png(made.image, scale=3)) if made.image is not None else None
     return {"text": made.text, "image": image}
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from engram.core.errors import EngramError
 from engram.core.tap import tap
@@ -125,6 +126,7 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         self.pre, self.dropout = config.pre, config.dropout
+        self.recomputed = False  # whether what happens inside is forgotten, and computed again on the way back
         heads = {"kv_heads": config.kv_heads, "bias": config.bias, "qk_norm": config.qk_norm}
         self.attention = Attention(config.width, config.heads, causal=causal, rotary=rotary, **heads)  # type: ignore[arg-type]
         self.attention_norm = norm(config)
@@ -161,6 +163,11 @@ class Block(nn.Module):
 
     def _add(self, h: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
         """What a part makes of the stream, added to it."""
+        if self.recomputed and self.training:
+            return checkpoint(self._added, h, norm, part, use_reentrant=False)  # type: ignore[no-any-return]
+        return self._added(h, norm, part)
+
+    def _added(self, h: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
         if self.pre:
             return h + self._dropped(part(norm(h)))  # (1)
         return norm(h + self._dropped(part(h)))  # (2)

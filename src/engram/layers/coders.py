@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from engram.core.errors import EngramError
 from engram.layers.activation import ACTIVATIONS
+from engram.layers.batch_norm import BatchNorm2d
 from engram.layers.space import Space
 
 LEAK = 0.2
@@ -89,7 +90,7 @@ class Down(nn.Module):
         self.convolutions = nn.ModuleList(
             nn.Conv2d(a, b, 4, stride=2, padding=1, bias=not norm) for a, b in zip(widths, widths[1:], strict=False)
         )
-        self.norms = nn.ModuleList(nn.BatchNorm2d(width) if norm else nn.Identity() for width in channels)
+        self.norms = nn.ModuleList(BatchNorm2d(width) if norm else nn.Identity() for width in channels)
         self.out = nn.Linear(channels[-1] * sides[-1][0] * sides[-1][1], outputs)
         self.activation = activation
 
@@ -109,7 +110,7 @@ class Up(nn.Module):
         *self.sides, self.smallest = halved(config)
         widths = [*config.channels[::-1], config.shape[0]]
         self.into = nn.Linear(inputs, widths[0] * self.smallest[0] * self.smallest[1])
-        self.norms = nn.ModuleList(nn.BatchNorm2d(width) if norm else nn.Identity() for width in widths[:-1])
+        self.norms = nn.ModuleList(BatchNorm2d(width) if norm else nn.Identity() for width in widths[:-1])
         self.convolutions = nn.ModuleList(
             nn.ConvTranspose2d(a, b, 4, stride=2, padding=1) for a, b in zip(widths, widths[1:], strict=False)
         )

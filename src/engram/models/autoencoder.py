@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from engram.core import together
 from engram.core.errors import EngramError
 from engram.core.tap import tap
 from engram.layers.activation import ActivationName
@@ -87,9 +88,9 @@ class Autoencoder(nn.Module):
         return F.mse_loss(self._decode(z_BZ), u)  # (3)
 
     def _watch(self, z_BZ: Tensor) -> None:
-        away_BZ = z_BZ - self.code_mean
-        self.code_mean.lerp_(z_BZ.mean(0), FOLLOW)
-        self.code_cov.lerp_(away_BZ.T @ away_BZ / len(z_BZ), FOLLOW)  # (4)
+        away_BZ, count = z_BZ - self.code_mean, together.summed(z_BZ.new_tensor(len(z_BZ)))
+        self.code_mean.lerp_(together.summed(z_BZ.sum(0)) / count, FOLLOW)
+        self.code_cov.lerp_(together.summed(away_BZ.T @ away_BZ) / count, FOLLOW)  # (4)
 
     def codes(self, count: int, generator: torch.Generator) -> Tensor:
         """Codes as they usually are."""

@@ -20,7 +20,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from engram import autodiff
-from engram.core.learner import Batch, Metrics
+from engram.core import together
+from engram.core.learner import Batch, Metrics, cut
 from engram.layers.activation import ACTIVATIONS
 from engram.models.mlp import MLP
 
@@ -112,15 +113,17 @@ class Plain:
 
     @torch.no_grad()
     def step(self, batch: Batch) -> Metrics:
+        ((batch, share),) = cut(batch, 1)
         found = WAYS[self.way](self.model, batch["image"], batch["label"])
         rate = self.lr * (1 - self.done / self.steps)
-        gradients = [one for pair in zip(found.W, found.b, strict=True) for one in pair]
+        gradients = [share * one for pair in zip(found.W, found.b, strict=True) for one in pair]
+        together.average(gradients)
         for weight, v, gradient in zip(self.model.parameters(), self.v, gradients, strict=True):
             v.mul_(self.momentum).add_(gradient)
             weight.sub_(v, alpha=rate)  # (5)
         self.done += 1
         hits = (found.logits.argmax(1) == batch["label"]).float().mean()
-        return {"loss": found.loss, "accuracy": hits}
+        return {"loss": share * found.loss, "accuracy": share * hits}
 
     def state_dict(self) -> dict[str, Any]:
         return {"done": self.done, "v": self.v}

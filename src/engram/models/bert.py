@@ -124,8 +124,8 @@ class BERT(nn.Module):
     def loss(self, x_BT: Tensor, y_BT: Tensor, valid_BT: Tensor | None = None) -> Tensor:
         """Mean over the tokens to be guessed, which `y` names; the head is not even asked about the others."""
         guessed_BT = y_BT != IGNORED
-        h_NE = self.encode(x_BT, valid_BT)[guessed_BT]
-        return F.cross_entropy(self.logits(h_NE), y_BT[guessed_BT]) if len(h_NE) else h_NE.sum()
+        logits_NV = self.logits(self.encode(x_BT, valid_BT)[guessed_BT])
+        return F.cross_entropy(logits_NV, y_BT[guessed_BT]) if len(logits_NV) else logits_NV.sum()
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from engram.core import together
 from engram.core.registry import FromData
 from engram.core.tap import tap
 from engram.layers.block import Block, BlockConfig, Function
@@ -61,7 +62,7 @@ class TextEncoder(nn.Module):
         for block in self.blocks:
             h_BTE = block(h_BTE)
         end_B = (x_BT == self.end).int().argmax(1)  # the first one; what follows is padding, which nobody before sees
-        return self.project(self.norm(h_BTE[torch.arange(x_BT.shape[0]), end_B]))  # (2)
+        return self.project(self.norm(h_BTE[torch.arange(x_BT.shape[0], device=x_BT.device), end_B]))  # (2)
 
 
 class CLIP(nn.Module):
@@ -157,17 +158,22 @@ class CLIP(nn.Module):
     def compare(self, u_BD: Tensor, w_KD: Tensor) -> Tensor:
         return self.scale.clamp(max=WARMEST).exp() * u_BD @ w_KD.T  # (3)
 
-    def loss(self, x_BCHW: Tensor, x_BT: Tensor, same_BB: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def loss(self, x_BCHW: Tensor, x_BT: Tensor, same_BN: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The loss, and the share of pictures that find their text."""
-        return self.match(self.pictures(x_BCHW), self.texts(x_BT), same_BB)
+        return self.match(self.pictures(x_BCHW), self.texts(x_BT), same_BN)
 
-    def match(self, u_BD: Tensor, w_BD: Tensor, same_BB: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(4); where texts of the batch are the `same`, a picture belongs to each of them in equal parts."""
-        logits_BB = tap("logits", self.compare(u_BD, w_BD))
-        own_BB = torch.eye(len(logits_BB), dtype=torch.bool) if same_BB is None else same_BB
-        target_BB = own_BB / own_BB.sum(1, keepdim=True)
-        loss = (F.cross_entropy(logits_BB, target_BB) + F.cross_entropy(logits_BB.T, target_BB)) / 2  # (4)
-        found_B = own_BB.gather(1, logits_BB.argmax(1, keepdim=True))
+    def match(self, u_BD: Tensor, w_BD: Tensor, same_BN: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(4); where texts of the batch are the `same`, a picture belongs to each of them in equal parts.
+
+        N is the whole batch, of which this process has B: each picture is compared with all texts, and the other way.
+        """
+        size = len(u_BD) if same_BN is None else same_BN.shape[1]
+        own_BN = torch.eye(size, dtype=torch.bool, device=u_BD.device) if same_BN is None else same_BN
+        target_BN = own_BN / own_BN.sum(1, keepdim=True)
+        logits_BN = tap("logits", self.compare(u_BD, together.everyone(w_BD, size)))
+        texts_BN = logits_BN.T if len(u_BD) == size else self.compare(w_BD, together.everyone(u_BD, size))
+        loss = (F.cross_entropy(logits_BN, target_BN) + F.cross_entropy(texts_BN, target_BN)) / 2  # (4)
+        found_B = own_BN.gather(1, logits_BN.argmax(1, keepdim=True))
         return loss, found_B.float().mean()
 
     def classify(self, x_BCHW: Tensor, label_KT: Tensor) -> Tensor:

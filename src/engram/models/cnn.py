@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from engram.core.errors import EngramError
 from engram.core.tap import tap
 from engram.layers.activation import ACTIVATIONS, ActivationName
+from engram.layers.batch_norm import BatchNorm2d
 from engram.layers.convolution import Convolution
 from engram.layers.pictures import Pictures
 
@@ -94,7 +95,7 @@ class Stage(nn.Module):
         self.convolutions = nn.ModuleList(
             Convolution(a, b, config.kernel, turned=config.turned) for a, b in zip(widths, widths[1:], strict=False)
         )
-        self.norms = nn.ModuleList(nn.BatchNorm2d(outputs) for _ in range(depth))  # (1)
+        self.norms = nn.ModuleList(BatchNorm2d(outputs) for _ in range(depth))  # (1)
         self.activation = config.activation
 
     def forward(self, h_BCHW: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from engram.core import together
 from engram.core.errors import EngramError
 from engram.core.learner import Batch, Metrics
 from engram.core.registry import FromData
@@ -87,7 +88,8 @@ class Greedy:
     @torch.no_grad()
     def step(self, batch: Batch) -> Metrics:
         level = min(self.done // self.share, len(self.learners) - 1)
-        below = self.model.up(batch["visible"], level)
+        with together.whole(self.model):
+            below = self.model.up(batch["visible"], level)
         visible = draw(below, self.generator) if level else below  # (1)
         metrics = self.learners[level].step({"visible": visible})
         self.done += 1

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from engram.core.errors import EngramError
 from engram.core.tap import tap
 from engram.layers.activation import ACTIVATIONS, ActivationName
+from engram.layers.batch_norm import BatchNorm1d
 from engram.layers.pictures import Pictures
 
 Kind = Literal["plain", "norm", "residual", "both"]
@@ -34,7 +35,7 @@ class Deep(nn.Module):
         self.into, self.out = nn.Linear(inputs, width), nn.Linear(width, outputs)
         self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
         self.norms = nn.ModuleList(
-            nn.BatchNorm1d(width) if kind in ("norm", "both") else nn.Identity() for _ in range(depth)
+            BatchNorm1d(width) if kind in ("norm", "both") else nn.Identity() for _ in range(depth)
         )
         for layer in self.layers:
             nn.init.normal_(layer.weight, std=gain / width**0.5)  # type: ignore[arg-type]

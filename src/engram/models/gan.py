@@ -19,9 +19,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from engram.core import together
 from engram.core.average import Average
 from engram.core.errors import EngramError
-from engram.core.learner import Batch, Metrics, restore
+from engram.core.learner import Batch, Metrics, cut, restore
 from engram.core.tap import tap
 from engram.layers.coders import LEAK, Coding, Dense, Down, Up
 
@@ -127,6 +128,12 @@ class Adversarial:
         self.model, self.contest, self.steps, self.done = model, contest, steps, 0
         self.player = copy.deepcopy(model.generator)
         self.average = Average(model.generator, self.player, contest.memory)
+        normed = any(isinstance(module, nn.BatchNorm2d) for module in model.discriminator.modules())
+        if together.world() > 1 and contest.rules == "penalty" and normed:
+            raise EngramError(
+                "The gradient penalty differentiates twice, and batch normalisation in several processes only once: "
+                "add --no-judge-norm."
+            )
         betas = (contest.beta1, 0.99)
         self.optimizers = {
             "generator": torch.optim.Adam(self.player.parameters(), contest.lr, betas, fused=True),
@@ -135,6 +142,7 @@ class Adversarial:
 
     def step(self, batch: Batch) -> Metrics:
         """Codes come with the batch: one set for each turn of the discriminator, and one for the generator."""
+        ((batch, self.share),) = cut(batch, 1)
         model, left = self.model, 1 - self.done / self.steps if self.contest.decay else 1.0
         for optimizer, lr in zip(self.optimizers.values(), (self.contest.lr, self.contest.judge_lr), strict=True):
             optimizer.param_groups[0]["lr"] = lr * left
@@ -148,7 +156,7 @@ class Adversarial:
         metrics |= self._generator_learns(codes[-1])
         self.average.follow()
         self.done += 1
-        return metrics
+        return {name: self.share * value for name, value in metrics.items()}
 
     def _judge_learns(self, real: Tensor, made: Tensor) -> Metrics:
         D = self.model.discriminator
@@ -179,9 +187,15 @@ class Adversarial:
         return {"generator_loss": loss.detach()}
 
     def _descend(self, player: str, loss: Tensor) -> None:
-        self.optimizers[player].zero_grad()
-        loss.backward()
-        self.optimizers[player].step()
+        optimizer = self.optimizers[player]
+        optimizer.zero_grad()
+        (loss if self.share == 1 else loss * self.share).backward()
+        together.average([weight.grad for weight in optimizer.param_groups[0]["params"]])
+        optimizer.step()
+
+    def to(self, place: torch.device) -> None:
+        self.model.to(place)
+        self.player.to(place)
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -200,7 +214,7 @@ class Adversarial:
 
 def penalty(D: nn.Module, real: Tensor, made: Tensor) -> Tensor:
     """How far the slope of D is from 1 between real things and made ones."""
-    share = torch.rand(len(real), *[1] * (real.ndim - 1))
+    share = torch.rand(len(real), *[1] * (real.ndim - 1), device=real.device)
     between = torch.lerp(real, made, share).requires_grad_()
     (slope,) = torch.autograd.grad(D(between).sum(), between, create_graph=True)
     return (slope.flatten(1).norm(dim=1) - 1).square().mean()

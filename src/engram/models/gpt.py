@@ -26,7 +26,7 @@ from engram.layers.position import Rotary, sinusoidal
 from engram.models import writing
 
 
-class GPT(writing.Writer, nn.Module):
+class GPT(nn.Module, writing.Writer):
     """A causal Transformer."""
 
     @dataclass(frozen=True, kw_only=True)

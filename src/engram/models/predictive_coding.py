@@ -20,8 +20,9 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from engram.core import together
 from engram.core.errors import EngramError
-from engram.core.learner import Batch, Descent, Metrics, descend, optimizers, restore
+from engram.core.learner import Batch, Descent, Metrics, cut, descend, optimizers, restore, saved
 from engram.core.registry import FromData
 from engram.core.tap import tap
 from engram.layers.activation import ACTIVATIONS, ActivationName
@@ -175,44 +176,50 @@ class LocalLearning:
         self.model, self.settling, self.descent, self.steps, self.done = model, settling, descent, steps, 0
         for weight in model.parameters():
             weight.requires_grad_(True)  # for the optimiser, which is given what (5) and (6) say
+        together.shard(model)
         self.optimizers = list(optimizers(model, descent))
 
     def step(self, batch: Batch) -> Metrics:
-        bottom, top = batch["bottom"], batch["top"]
-        if self.settling.learning == "backprop":
-            loss = self._backprop(bottom, top)
-            metrics = {"loss": loss}
-        else:
-            with torch.no_grad():
-                state, before = self.model.learn_from(bottom, top, self.settling.rounds)
-                for i, e in enumerate(state.e):
-                    self._learn(i, state.x[i + 1], e)
-            metrics = {"loss": before.mean(), "settled": state.F_B.mean()}
+        ((part, share),) = cut(batch, 1)
+        learn = self._backprop if self.settling.learning == "backprop" else self._settle
+        with together.whole(self.model):
+            found, metrics = learn(part["bottom"], part["top"])
+        met = together.meet({name: share * gradient for name, gradient in found.items()}, self.model)
+        for name, weight in self.model.named_parameters():
+            weight.grad = met.get(name)
+        metrics = {name: share * value for name, value in metrics.items()}
         self.done += 1
         descend(self.optimizers, self.descent.rate(self.done / self.steps))
         return metrics
 
-    def _learn(self, i: int, above_BD: Tensor, e_BD: Tensor) -> None:
-        """Downhill is where (5) and (6) lead: gradients are their opposites."""
-        model, each = self.model, -1 / len(e_BD)
-        rate_BD = model.sigma(above_BD)
-        model.M[i].grad = each * rate_BD.T @ e_BD  # (5)
-        model.beta[i].grad = each * e_BD.sum(0)  # (5)
-        if not model.config.tied:
-            model.W[i].grad = each * e_BD.T @ rate_BD  # (6)
+    @torch.no_grad()
+    def _settle(self, bottom: Tensor, top: Tensor) -> tuple[dict[str, Tensor], Metrics]:
+        state, before = self.model.learn_from(bottom, top, self.settling.rounds)
+        found: dict[str, Tensor] = {}
+        for i, e in enumerate(state.e):
+            found |= self._local(i, state.x[i + 1], e)
+        return found, {"loss": before.mean(), "settled": state.F_B.mean()}
 
-    def _backprop(self, bottom: Tensor, top: Tensor) -> Tensor:
-        for weight in self.model.parameters():
-            weight.grad = None
+    def _local(self, i: int, above_BD: Tensor, e_BD: Tensor) -> dict[str, Tensor]:
+        """Downhill is where (5) and (6) lead: gradients are their opposites."""
+        each, rate_BD = -1 / len(e_BD), self.model.sigma(above_BD)
+        found = {f"M.{i}": each * rate_BD.T @ e_BD, f"beta.{i}": each * e_BD.sum(0)}  # (5)
+        return found if self.model.config.tied else found | {f"W.{i}": each * e_BD.T @ rate_BD}  # (6)
+
+    def _backprop(self, bottom: Tensor, top: Tensor) -> tuple[dict[str, Tensor], Metrics]:
         away = bottom - self.model(top)
         loss = 0.5 * away.square().sum(1).mean() / self.model.config.bottom_variance
-        loss.backward()
-        return loss.detach()
+        weights = dict(self.model.named_parameters())
+        found = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
+        return {name: g for name, g in zip(weights, found, strict=True) if g is not None}, {"loss": loss.detach()}
+
+    def to(self, place: torch.device) -> None:
+        self.model.to(place)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"done": self.done, "optimizers": [optimizer.state_dict() for optimizer in self.optimizers]}
+        return {"done": self.done, "optimizers": saved(self.optimizers)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.done = state["done"]
-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            restore(optimizer, saved)
+        for optimizer, before in zip(self.optimizers, state["optimizers"], strict=True):
+            restore(optimizer, before)

@@ -18,6 +18,7 @@ Parallel tempering (Desjardins et al. 2010) has chains of other temperatures bes
     v_k, v_l change places with probability min(1, e^(F_k(v_k) + F_l(v_l) - F_k(v_l) - F_l(v_k)))                  (9)
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from engram.core import together
 from engram.core.errors import EngramError
 from engram.core.learner import Batch, Metrics
 from engram.core.registry import FromData
@@ -33,6 +35,9 @@ from engram.layers.bernoulli import draw
 
 DRIFT = 0.01
 """how fast the means that centred units count from follow those of batches"""
+
+Draw = Callable[[Tensor, torch.Generator], Tensor]
+"""probabilities to zeros and ones"""
 
 
 class RBM(nn.Module):
@@ -88,7 +93,7 @@ class RBM(nn.Module):
         T = self.config.temperature
         return -v_BV @ self.b - T * F.softplus(torch.addmm(self.c, v_BV, self.W) / T).sum(-1)  # (3)
 
-    def gibbs(self, v_BV: Tensor, k: int, generator: torch.Generator) -> Tensor:
+    def gibbs(self, v_BV: Tensor, k: int, generator: torch.Generator, draw: Draw = draw) -> Tensor:
         """k rounds of alternating sampling from v."""
         for _ in range(k):
             h_BH = draw(self.hidden(v_BV), generator)
@@ -179,65 +184,91 @@ class ContrastiveDivergence:
     """The learner of an RBM: no loss, no backward; what the data does to the hidden units minus what dreams do."""
 
     def __init__(self, model: RBM, contrast: Contrast, batch: int, steps: int, generator: torch.Generator) -> None:
-        self.model, self.contrast, self.steps, self.generator = model, contrast, steps, generator
+        self.model, self.contrast, self.steps, self.generator, self.batch = model, contrast, steps, generator, batch
         self.done = 0
-        self.update = {name: torch.zeros_like(value) for name, value in model.named_parameters()}
         self.means = {"visible": torch.sigmoid(model.b), "hidden": torch.sigmoid(model.c)}
-        self.dreams_BV = draw(torch.sigmoid(model.b).expand(batch, -1), generator) if contrast.persistent else None
+        self.dreams_BV: Tensor | None = None
+        if contrast.persistent:
+            dreams = {"rows": draw(torch.sigmoid(model.b).expand(batch, -1), generator)}
+            self.dreams_BV = together.own(dreams)["rows"]
         self.tempering: Tempering | None = None
         if contrast.replicas > 1:
             chains = torch.sigmoid(model.b).expand(contrast.replicas, batch, -1)
             self.tempering = Tempering(model, draw(chains, generator))
 
+        together.shard(model)
+        self.update = {name: torch.zeros_like(value) for name, value in model.named_parameters()}
+
     @torch.no_grad()
     def step(self, batch: Batch) -> Metrics:
+        with together.whole(self.model):
+            changes, metrics = self._contrast(together.own(batch)["visible"], each=together.world() / self.batch)
+        met = together.meet(changes, self.model)
+        self._learn({name: met[name].add_(self.update[name], alpha=self.contrast.momentum) for name in met})
+        self.done += 1
+        return metrics
+
+    def _contrast(self, V_BV: Tensor, each: float) -> tuple[dict[str, Tensor], Metrics]:
+        """(4) to (6): what the data does minus what dreams do, summed over these rows, of which each counts as much."""
         rbm, contrast = self.model, self.contrast
-        V_BV = batch["visible"]
         H_BH = rbm.hidden(V_BV)
         if self.tempering is not None:
             for _ in range(contrast.k):
                 v_BV = self.tempering.round(self.generator)
+            v_BV = v_BV[together.rank() :: together.world()]
         else:
-            h_BH = draw(H_BH if self.dreams_BV is None else rbm.hidden(self.dreams_BV), self.generator)
+            h_BH = self._draw(H_BH if self.dreams_BV is None else rbm.hidden(self.dreams_BV), self.generator)
             P_BV = rbm.visible(h_BH)
-            v_BV = rbm.gibbs(draw(P_BV, self.generator), contrast.k - 1, self.generator)
+            v_BV = rbm.gibbs(self._draw(P_BV, self.generator), contrast.k - 1, self.generator, self._draw)
         h_BH = rbm.hidden(v_BV)
         if self.dreams_BV is not None:
             self.dreams_BV = v_BV
-        rate = contrast.lr * (1 - self.done / self.steps if contrast.decay else 1)
-        dW, db, dc = self.update["W"], self.update["b"], self.update["c"]
-        mismatch_V = (V_BV - v_BV).mean(0)
-        db.mul_(contrast.momentum).add_(mismatch_V)  # (5)
-        dc.mul_(contrast.momentum).add_((H_BH - h_BH).mean(0))  # (5)
+        sums = [each * x.sum(0) for x in (V_BV, v_BV, H_BH, h_BH)]
+        together.average(sums)
+        mean_V, dreamt_V, mean_H, dreamt_H = sums
         if contrast.centred:
-            m_V, n_H = self.means["visible"], self.means["hidden"]
-            m_V.lerp_(V_BV.mean(0), DRIFT)
-            n_H.lerp_(H_BH.mean(0), DRIFT)
-            V_BV, H_BH, dreamt_BV, h_BH = V_BV - m_V, H_BH - n_H, v_BV - m_V, h_BH - n_H
+            m_V, n_H = self.means["visible"].lerp_(mean_V, DRIFT), self.means["hidden"].lerp_(mean_H, DRIFT)
+            dW = torch.mm((V_BV - m_V).T, H_BH - n_H)
+            dW.addmm_((v_BV - m_V).T, h_BH - n_H, beta=each, alpha=-each)  # (6)
         else:
-            dreamt_BV = v_BV
-        each = 1 / len(V_BV)
-        dW.addmm_(V_BV.T, H_BH, beta=contrast.momentum, alpha=each).addmm_(dreamt_BV.T, h_BH, alpha=-each)  # (4), (6)
-        rbm.W.mul_(1 - rate * contrast.weight_decay).add_(dW, alpha=rate)
-        rbm.b.add_(db, alpha=rate)
-        rbm.c.add_(dc, alpha=rate)
+            dW = torch.mm(V_BV.T, H_BH).addmm_(v_BV.T, h_BH, beta=each, alpha=-each)  # (4)
+        metrics = {"mismatch": (mean_V - dreamt_V).abs().mean()}
+        if not contrast.persistent:
+            metrics["reconstruction"] = each * len(V_BV) * F.mse_loss(P_BV, V_BV)
+        return {"W": dW, "b": mean_V - dreamt_V, "c": mean_H - dreamt_H}, metrics  # (5)
+
+    def _draw(self, p_BN: Tensor, generator: torch.Generator) -> Tensor:
+        """Units drawn as they would be in one process that had all rows."""
+        if together.world() == 1:
+            return draw(p_BN, generator)
+        rows = slice(together.rank(), None, together.world())
+        whole = p_BN.new_zeros(self.batch, p_BN.shape[1])
+        whole[rows] = p_BN
+        return draw(whole, generator)[rows].contiguous()
+
+    def _learn(self, update: dict[str, Tensor]) -> None:
+        """One step of the weights, and (7)."""
+        rbm, contrast, self.update = self.model, self.contrast, update
+        rate = contrast.lr * (1 - self.done / self.steps if contrast.decay else 1)
+        rbm.W.mul_(1 - rate * contrast.weight_decay).add_(update["W"], alpha=rate)
+        rbm.b.add_(update["b"], alpha=rate)
+        rbm.c.add_(update["c"], alpha=rate)
         if contrast.centred:
-            rbm.b.addmv_(dW, n_H, alpha=-rate)  # (7)
-            rbm.c.addmv_(dW.T, m_V, alpha=-rate)
-        self.done += 1
-        metrics = {"mismatch": mismatch_V.abs().mean()}
-        return metrics if contrast.persistent else metrics | {"reconstruction": F.mse_loss(P_BV, V_BV)}
+            dW = together.full(update["W"])
+            rbm.b.sub_(together.like(dW @ self.means["hidden"], rbm.b), alpha=rate)  # (7)
+            rbm.c.sub_(together.like(dW.T @ self.means["visible"], rbm.c), alpha=rate)
 
     def state_dict(self) -> dict[str, Any]:
-        state = {"done": self.done, "update": self.update, "means": self.means, "generator": self.generator.get_state()}
+        update, generator = together.full(self.update, everywhere=False), self.generator.get_state()
+        state = {"done": self.done, "update": update, "means": self.means, "generator": generator}
         if self.tempering is not None:
             state["chains"] = self.tempering.v_RBV
-        return state if self.dreams_BV is None else state | {"dreams": self.dreams_BV}
+        return state if self.dreams_BV is None else state | {"dreams": together.everyone(self.dreams_BV, self.batch)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.done, self.dreams_BV = state["done"], state.get("dreams")
-        for name, value in state["update"].items():
-            self.update[name].copy_(value)
+        self.done = state["done"]
+        self.dreams_BV = together.own({"rows": state["dreams"]})["rows"] if "dreams" in state else None
+        self.update = {name: together.like(state["update"][name], value) for name, value in self.update.items()}
         for name, value in state["means"].items():
             self.means[name].copy_(value)
         if self.tempering is not None:

@@ -29,7 +29,7 @@ from engram.models.writing import Writer
 EPS = 1e-5
 
 
-class Recurrent(Writer, nn.Module):
+class Recurrent(nn.Module, Writer):
     """Cells in layers, with an entrance for symbols or numbers and an exit."""
 
     @dataclass(frozen=True, kw_only=True)

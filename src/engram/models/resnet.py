@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from engram.core.errors import EngramError
 from engram.core.tap import tap
 from engram.layers.activation import ACTIVATIONS, ActivationName
+from engram.layers.batch_norm import BatchNorm2d
 from engram.layers.convolution import Convolution
 from engram.layers.pictures import Pictures
 
@@ -104,7 +105,7 @@ class Layer(nn.Module):
         super().__init__()
         self.pool = pool
         self.convolution = Convolution(inputs, outputs, 3)
-        self.norm = nn.BatchNorm2d(outputs)
+        self.norm = BatchNorm2d(outputs)
         self.activation = config.activation
 
     def forward(self, h_BCHW: Tensor) -> Tensor:

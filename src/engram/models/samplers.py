@@ -64,7 +64,7 @@ class Levels:
 
     def beside(self, x: Tensor, t_B: Tensor) -> tuple[Tensor, Tensor]:
         """a and s of a batch, each at its own time, in a form that can be multiplied with x."""
-        a, s = (one[t_B].to(x.dtype).view(-1, *[1] * (x.ndim - 1)) for one in (self.a, self.s))
+        a, s = (one.to(x.device)[t_B].to(x.dtype).view(-1, *[1] * (x.ndim - 1)) for one in (self.a, self.s))
         return a, s
 
     def at(self, t: int) -> tuple[float, float]:

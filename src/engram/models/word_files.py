@@ -23,6 +23,10 @@ from engram.core.errors import EngramError
 GZIP = b"\x1f\x8b"
 LONGEST_WORD = 10_000
 """bytes after which a word without end is taken for damage"""
+WIDEST = 1 << 20
+"""numbers of a vector"""
+PACKED = 1032
+"""how many bytes one of a gzip file can become"""
 
 
 def write(path: Path, words: Sequence[str], vectors: Tensor, binary: bool | None = None) -> Path:
@@ -73,14 +77,19 @@ def read(path: Path) -> tuple[list[str], Tensor]:
             count, width = map(int, file.readline(100).split())
             if count < 1 or width < 1:
                 raise ValueError("it announces no words")
+            if width > WIDEST or 2 * count * width > path.stat().st_size * (PACKED if packed else 1):
+                raise ValueError(f"it announces {count} × {width} numbers, which it cannot hold")
             return _read_rows(cast(IO[bytes], file), count, width)
-    except (OSError, EOFError, ValueError, KeyError, safetensors.SafetensorError) as error:
+    except Exception as error:  # what gzip, zlib, safetensors and JSON say of damage has no common kind
         raise EngramError(f"{path} does not hold word vectors as word2vec writes them: {error}.") from None
 
 
 def _read_tensors(path: Path) -> tuple[list[str], Tensor]:
     with safetensors.safe_open(path, framework="pt") as file:
-        return json.loads(file.metadata()["words"]), file.get_tensor("vectors")
+        words, vectors = json.loads(file.metadata()["words"]), file.get_tensor("vectors")
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words) or len(words) != len(vectors):
+        raise ValueError("it has not a word for each vector")
+    return words, vectors
 
 
 def _read_run(folder: Path) -> tuple[list[str], Tensor]:
@@ -118,7 +127,7 @@ def _is_number(field: bytes) -> bool:
 
 
 def _text_row(file: IO[bytes], i: int, width: int) -> tuple[str, NDArray[np.float32]]:
-    word, *numbers = file.readline().decode("utf-8", "replace").rstrip().split(" ")
+    word, *numbers = file.readline(LONGEST_WORD + 40 * width).decode("utf-8", "replace").rstrip().split(" ")
     if len(numbers) != width:
         raise ValueError(f"line {i + 2} has {len(numbers)} numbers instead of {width}")
     return word, np.array(numbers, dtype=np.float32)

@@ -10,12 +10,16 @@ from typing import Any
 
 from torch import nn
 
+from engram.core import together
+from engram.core.device import CPU
 from engram.core.errors import EngramError
 from engram.core.registry import Sample, find, from_json
+from engram.core.size import bytes_of, no_larger_than
 from engram.data.tokeniser import Tokeniser
 from engram.figures.report import write_report, write_sample
 from engram.interop import huggingface
 from engram.layers.lora import adapt, merge, rank_of
+from engram.training import distributed
 from engram.training.folder import RunFolder
 from engram.training.loop import train
 from engram.training.progress import Progress
@@ -24,17 +28,24 @@ from engram.training.run import Run, fill, recipe_class
 
 def run(name: str, *, out: str | Path | None = None, preset: str = "small", quiet: bool = False, **changes: Any) -> Run:
     """Train the recipe `name` with some of its fields changed, and leave everything in the folder `out`."""
-    running = Run.start(find(name).from_preset(preset, **changes), Path(out) if out else None)
-    carry_on(running, Progress(quiet))
+    with distributed.joined(where="auto"):
+        running = Run.start(find(name).from_preset(preset, **changes), Path(out) if out else None)
+        carry_on(running, Progress(quiet))
     return running
 
 
-def carry_on(running: Run, progress: Progress) -> Sample:
-    """Train to the end, then write samples and report; returns what was made."""
+def carry_on(running: Run, progress: Progress) -> Sample | None:
+    """Train to the end, then write samples and report; returns what was made, in the first process."""
     try:
         train(running, progress)
-        made, _ = write_sample(running)
-        write_report(running, made)
+        if not together.first():
+            return None
+        divided = together.divided(running.learner.model)
+        distributed.leave()
+        with distributed.learning_on(CPU):  # where all that is shown is made
+            shown = Run.open(running.folder.path) if divided or running.device != CPU else running
+        made, _ = write_sample(shown)
+        write_report(shown, made)
     finally:
         running.folder.release()
     return made
@@ -57,8 +68,9 @@ def of_run(folder: RunFolder) -> nn.Module:
     cls = recipe_class(folder).Model
     if config.pop("architecture", None) != cls.__name__:
         raise EngramError(f"{folder.path / 'config.json'} does not describe a {cls.__name__}.")
-    model = cls(from_json(cls.Config(), config))  # type: ignore[attr-defined]
     weights = folder.weights()
+    with no_larger_than(bytes_of(weights), folder.path / "config.json"):
+        model = cls(from_json(cls.Config(), config))  # type: ignore[attr-defined]
     if rank := rank_of(weights):
         adapt(model, rank)
     fill(model, weights, folder.path)

@@ -14,10 +14,11 @@ from engram.core.registry import Item, Request, Sample, recipe
 from engram.core.seeding import generator
 from engram.core.tap import watch
 from engram.data.batches import Batches
-from engram.data.corpus import By, Corpus, Tokens
+from engram.data.corpus import By, Corpus
 from engram.data.dataset import Split
 from engram.data.pairs import padded
 from engram.data.tokeniser import Kind
+from engram.data.tokens import Tokens
 from engram.figures import ablation, arcs, attention, embedding, lens, position, rollout
 from engram.figures.figure import Figure
 from engram.models.bert import BERT, IGNORED, Masking
@@ -120,7 +121,7 @@ class BERTRecipe(Language):
 
     def learner(self, data: Corpus) -> Gradient:
         model = self.begun(data.folder, replace(self.model, vocabulary=data.tokeniser.vocabulary))
-        return Gradient(model, self.loss, self.descent, self.steps)
+        return Gradient(model, self.loss, self.descent, self.steps, guesses)
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Metrics]:
         return filler(model).loss(batch["x"], batch["y"], batch["valid"]), {}
@@ -234,6 +235,11 @@ class BERTRecipe(Language):
     def around(self, data: Corpus) -> set[int]:
         """The tokens that stand around every text."""
         return {i for i in data.tokeniser.specials if i != data.tokeniser.mask}
+
+
+def guesses(batch: Batch) -> int:
+    """Tokens of a batch that are to be guessed: what the loss is the mean of."""
+    return int((batch["y"] != IGNORED).sum())
 
 
 def filler(model: nn.Module) -> BERT:

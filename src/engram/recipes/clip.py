@@ -125,6 +125,8 @@ class CLIPRecipe(Pretrained):
         super().__post_init__()
         if self.batch < 2:
             raise EngramError(f"batch must be at least 2, so that there is something to tell apart, not {self.batch}.")
+        if self.descent.accumulate > 1:
+            raise EngramError("Each picture is compared with every text of its batch, so accumulate must be 1.")
 
     @property
     def per_step(self) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from engram.core.registry import Request, Sample, recipe
 from engram.core.seeding import generator
 from engram.core.tap import watch
 from engram.data.corpus import Corpus, Windows
+from engram.data.rounds import Rounds
 from engram.figures import ablation, arcs, attention, embedding, lens, position, rollout
 from engram.figures.figure import Figure
 from engram.layers.int8 import quantised
@@ -56,6 +57,8 @@ class GPTRecipe(Language):
     every: int = 100
     batch: int = 12
     """stretches of text in a batch"""
+    stretches: Literal["anywhere", "rounds"] = "anywhere"
+    """where they come from: anywhere in the text, or each once in a round, shard by shard, as suits large texts"""
     model: GPT.Config = field(default_factory=GPT.Config)
     """the architecture"""
     descent: Descent = replace(MUON, lr=0.02, rest_lr=0.01, warmup=0.0, hold=0.4)
@@ -75,7 +78,9 @@ class GPTRecipe(Language):
         assert isinstance(model, GPT)
         return model.loss(batch["x"], batch["y"]), {}
 
-    def batches(self, data: Corpus) -> Windows:
+    def batches(self, data: Corpus) -> Windows | Rounds:
+        if self.stretches == "rounds":
+            return Rounds(data["train"], self.batch, self.model.context, self.seed)
         return Windows(data["train"], self.batch, self.model.context, generator(self.seed, "batches"))
 
     def evaluate(self, learner: Learner, data: Corpus, split: str) -> dict[str, float]:

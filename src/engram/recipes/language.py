@@ -110,7 +110,7 @@ class Language(Pretrained):
     samples: ClassVar[int] = 1
 
     data: str = "shakespeare"
-    """data set of texts (`engram data list`), or a path: .txt file or folder of them, of any size"""
+    """data set of texts (`engram data list`), path of a .txt or a folder of them, of any size, or hf:NAME, streamed"""
     tokeniser: Kind = "characters"
     """what a token is: characters, bytes, bpe, wordpiece or words; a checkpoint brings its own"""
     tokens: int = 2000

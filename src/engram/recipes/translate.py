@@ -144,7 +144,12 @@ class TranslateRecipe(Pretrained):
         config = replace(
             self.model, vocabulary=tokeniser.vocabulary, padding=tokeniser.padding or 0, end=tokeniser.end or 0
         )
-        return Gradient(self.begun(data.folder, config), self.loss, self.descent, self.steps)
+
+        def said(batch: Batch) -> int:
+            """Tokens that are not padding."""
+            return int((batch["y"] != config.padding).sum())
+
+        return Gradient(self.begun(data.folder, config), self.loss, self.descent, self.steps, said)
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Metrics]:
         return translator(model).loss(batch["x"], batch["y"], self.smoothing), {}

@@ -16,9 +16,11 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,12 @@ FORMAT = 1
 """version of the layout of the folder"""
 PATIENCE = 0.2
 """seconds to wait for a claim: whoever asks whether a folder is in use holds it for less"""
+LARGEST_TEXT = 1 << 30
+"""bytes of a file of JSON"""
+STEP = re.compile("[0-9]{9}|[1-9][0-9]{9,17}")
+"""what the folder of a checkpoint is called"""
+TENSORS = ("model.safetensors", "learner.safetensors")
+"""the files of a checkpoint that its hashes are of"""
 
 
 class RunFolder:
@@ -67,6 +75,7 @@ class RunFolder:
             raise EngramError(f"{path} is not a run folder: there is no such folder.")
         if not folder.holds_run():
             raise EngramError(f"{path} is not a run folder: it has no recipe.json.")
+        folder.must_be_whole()
         found = folder.read_json("recipe.json").get("format")
         if found != FORMAT:
             raise EngramError(f"{path} has layout {found!r}, and engram {__version__} reads layout {FORMAT}.")
@@ -80,6 +89,14 @@ class RunFolder:
             resume = f"engram run --resume {shlex.quote(str(self.path))}"
             raise EngramError(f"{self.path} already holds a run: continue it with `{resume}` or name another --out.")
 
+    def must_be_whole(self) -> None:
+        """Refuse links to elsewhere: whoever writes into such a folder would write there."""
+        home = self.path.resolve()
+        for place, folders, files in os.walk(self.path):
+            for path in (Path(place, name) for name in (*folders, *files)):
+                if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(home):
+                    raise EngramError(f"{path} leads out of the folder of its run: put there what it leads to.")
+
     def claim(self) -> None:
         """Keep other processes from writing here; the system lets go of the lock even if this process is killed."""
         with writing(self.path):
@@ -87,6 +104,16 @@ class RunFolder:
                 self._lock.acquire(timeout=PATIENCE, poll_interval=PATIENCE / 10)
             except Timeout:
                 raise EngramError(f"{self.path} is in use by another process, which must end first.") from None
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Clear away what a process that was killed had begun to write, or to delete."""
+        for place in (self.path, self.path / "samples"):
+            for left in place.glob("*.partial"):
+                if not still_written(left):
+                    left.unlink(missing_ok=True)
+        for left in (self.path / "state").glob("*.partial"):
+            shutil.rmtree(left, ignore_errors=True)
 
     def release(self) -> None:
         self._lock.release()
@@ -131,11 +158,7 @@ class RunFolder:
         path = self.path / "metrics.jsonl"
         if not path.exists():
             return []
-        lines = read(path).split(b"\n")[:-1]
-        try:
-            return [json.loads(line) for line in lines]
-        except ValueError:
-            raise EngramError(f"{path} is damaged: not every line is JSON.") from None
+        return measurements(read_text(path).split(b"\n")[:-1], path)
 
     def cut_metrics(self, size: int) -> None:
         """Forget what was measured after the checkpoint that was made when the file had `size` bytes."""
@@ -160,7 +183,7 @@ class RunFolder:
             "metrics_bytes": self._flush_metrics(),
             "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
         }
-        final = self.path / "state" / f"{step:09d}"
+        final = self._place(step)
         partial = final.with_suffix(".partial")
         with writing(final):
             try:
@@ -172,8 +195,22 @@ class RunFolder:
                 self._install(partial, final, about["sha256"])
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
+        self.settle(step, keep, published)
+
+    def settle(self, step: int, keep: set[int], published: int) -> None:
+        """What follows a checkpoint, and may have been left undone: give out its weights, forget older ones."""
         self.publish(published)
-        self._forget(step, keep)
+        for other in [other for other in self.checkpoints() if other < step][:-1]:
+            if other not in keep:
+                self._discard(self._place(other))
+
+    def _discard(self, checkpoint: Path) -> None:
+        """Delete a checkpoint. Half of one never bears its name."""
+        doomed = checkpoint.with_suffix(".old.partial")
+        with contextlib.suppress(OSError):
+            shutil.rmtree(doomed, ignore_errors=True)
+            checkpoint.rename(doomed)
+            shutil.rmtree(doomed)
 
     def _flush_metrics(self) -> int:
         """Make sure that the metrics are on disk, and return how many bytes they have."""
@@ -182,6 +219,7 @@ class RunFolder:
             return 0
         with writing(path), path.open("rb") as file:
             os.fsync(file.fileno())
+            flush_folder(self.path)  # its name too: a checkpoint counts on it
             return os.fstat(file.fileno()).st_size
 
     def _install(self, partial: Path, final: Path, sha256: Mapping[str, str]) -> None:
@@ -191,44 +229,58 @@ class RunFolder:
                 if unsealed(final / "checkpoint.json")["sha256"] == sha256:
                     (partial / "checkpoint.json").replace(final / "checkpoint.json")
                     return
-            shutil.rmtree(final)
+            self._discard(final)
         partial.rename(final)
         flush_folder(final.parent)
 
-    def _forget(self, step: int, keep: set[int]) -> None:
-        """Delete the checkpoints before `step` but for the last of them and those to keep."""
-        for other in [other for other in self.checkpoints() if other < step][:-1]:
-            if other not in keep:
-                shutil.rmtree(self.path / "state" / f"{other:09d}", ignore_errors=True)
-
     def publish(self, step: int) -> None:
         """Let model.safetensors be the weights of that checkpoint: the same file under a second name if possible."""
-        source, target = self.path / "state" / f"{step:09d}" / "model.safetensors", self.path / "model.safetensors"
+        source, target = self._place(step) / "model.safetensors", self.path / "model.safetensors"
         temporary = target.with_suffix(".partial")
         with writing(target):
-            temporary.unlink(missing_ok=True)
             try:
-                os.link(source, temporary)
-            except OSError:
-                shutil.copyfile(source, temporary)
-            temporary.replace(target)
-            temporary.unlink(missing_ok=True)  # renaming one name of a file to another of the same leaves both
+                temporary.unlink(missing_ok=True)
+                try:
+                    os.link(source, temporary)
+                except OSError:
+                    shutil.copyfile(source, temporary)
+                temporary.replace(target)
+            finally:  # it failed; and renaming one name of a file to another of the same leaves both
+                temporary.unlink(missing_ok=True)
 
     def weights(self) -> dict[str, Tensor]:
         """model.safetensors, checked against the hashes of the checkpoints if they are still there."""
         path = self.path / "model.safetensors"
         content = read(path)
-        known = [unsealed(place)["sha256"]["model.safetensors"] for place in self.path.glob("state/*/checkpoint.json")]
+        known = self._known()
         if known and hashlib.sha256(content).hexdigest() not in known:
+            if read(path) != content:  # whoever writes here has gone on meanwhile
+                return self.weights()
             raise EngramError(f"{path} is damaged: it is not the model of any checkpoint.")
-        try:
-            return safetensors.torch.load(content)
-        except safetensors.SafetensorError as error:
-            raise EngramError(f"{path} is damaged: {error}.") from None
+        return tensors_of(content, path)
+
+    def _known(self) -> set[str]:
+        """The hashes of the weights of all checkpoints, but for those that are being forgotten at this moment."""
+        known = set[str]()
+        for place in self.path.glob("state/*/checkpoint.json"):
+            try:
+                known.add(sha256_of(place))
+            except EngramError:
+                if place.exists():
+                    raise
+        return known
 
     def checkpoints(self) -> list[int]:
         """The steps that have a checkpoint, in order."""
-        return sorted(int(path.name) for path in self.path.glob("state/*") if path.name.isdigit())
+        return sorted(int(path.name) for path in self.path.glob("state/*") if STEP.fullmatch(path.name))
+
+    def size(self) -> int:
+        """The bytes of the newest checkpoint."""
+        files = [self._place(step) / name for step in self.checkpoints()[-1:] for name in TENSORS]
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    def _place(self, step: int) -> Path:
+        return self.path / "state" / f"{step:09d}"
 
     def load(self, step: int | None = None) -> tuple[dict[str, Tensor], Any, dict[str, Any]]:
         """Model, learner's state and description of a checkpoint (the newest), each checked against its hash."""
@@ -238,13 +290,16 @@ class RunFolder:
         step = steps[-1] if step is None else step
         if step not in steps:
             raise EngramError(f"{self.path} has no checkpoint of step {step}; it has {', '.join(map(str, steps))}.")
-        place = self.path / "state" / f"{step:09d}"
+        place = self._place(step)
         try:
             about = unsealed(place / "checkpoint.json")
-            files = {name: checked(place / name, sha256) for name, sha256 in about["sha256"].items()}
-            model = safetensors.torch.load(files["model.safetensors"])
-            state = unpack(about["state"], safetensors.torch.load(files["learner.safetensors"]))
-        except (EngramError, safetensors.SafetensorError, KeyError) as error:
+            model, learner = (
+                tensors_of(checked(place / name, about["sha256"][name]), place / name) for name in TENSORS
+            )
+            state = unpack(about["state"], learner)
+        except (EngramError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            if not place.exists() and self.checkpoints() != steps:  # forgotten meanwhile, for there are newer ones
+                return self.load()
             earlier = [other for other in steps if other < step]
             advice = f"delete {place} to go on from step {earlier[-1]}" if earlier else "the run must be started again"
             raise EngramError(f"{str(error).rstrip('.')}; {advice}.") from None
@@ -274,9 +329,23 @@ def write(path: Path, content: bytes) -> None:
                 flush(file)
             temporary.replace(path)
             flush_folder(path.parent)
-        except OSError:
+        except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+def still_written(partial: Path) -> bool:
+    """Whether the process whose number stands in the name of a temporary file is there: a report may be under way."""
+    number = partial.name.split(".")[-2]
+    if not number.isdigit() or int(number) == os.getpid():  # in a container numbers come again
+        return False
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it is somebody else's
+        pass
+    return True
 
 
 def flush(file: Any) -> None:
@@ -294,18 +363,60 @@ def flush_folder(path: Path) -> None:
 
 def read(path: Path) -> bytes:
     try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for, and a device has no end
+            raise EngramError(f"{path} cannot be read: it is not a file.")
         return path.read_bytes()
     except FileNotFoundError:
         raise EngramError(f"{path} is missing.") from None
     except OSError as error:
         raise EngramError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}.") from None
+    except MemoryError:
+        raise EngramError(f"{path} cannot be read: it is larger than the memory that is left.") from None
+
+
+def read_text(path: Path) -> bytes:
+    if path.is_file() and path.stat().st_size > LARGEST_TEXT:
+        raise EngramError(f"{path} is larger than the {LARGEST_TEXT >> 30} GB that a file of JSON may have.")
+    return read(path)
 
 
 def read_json(path: Path) -> Any:
     try:
-        return json.loads(read(path))
-    except ValueError:
+        return json.loads(read_text(path))
+    except (ValueError, RecursionError):
         raise EngramError(f"{path} is damaged: it is not JSON.") from None
+
+
+def measurements(lines: Sequence[bytes], path: Path) -> list[dict[str, Any]]:
+    """Lines of metrics.jsonl: the step and the numbers that were measured there."""
+    try:
+        found = [json.loads(line) for line in lines]
+    except (ValueError, RecursionError):
+        raise EngramError(f"{path} is damaged: not every line is JSON.") from None
+    if not all(isinstance(line, dict) and "step" in line and all(map(is_number, line.values())) for line in found):
+        raise EngramError(f"{path} is damaged: not every line is a step and numbers.")
+    return found
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a number that can be drawn."""
+    return isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
+
+
+def tensors_of(content: bytes, path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file."""
+    try:
+        return safetensors.torch.load(content)
+    except Exception as error:  # what safetensors and torch say of a header that lies has no common kind
+        raise EngramError(f"{path} is damaged: {str(error).rstrip('.')}.") from None
+
+
+def sha256_of(place: Path) -> Any:
+    """The hash of the model that a checkpoint.json records."""
+    try:
+        return unsealed(place)["sha256"]["model.safetensors"]
+    except (KeyError, TypeError):
+        raise EngramError(f"{place} is damaged: it has no hash of the model.") from None
 
 
 def checked(path: Path, sha256: str) -> bytes:
@@ -323,7 +434,11 @@ def sealed(value: Mapping[str, Any]) -> bytes:
 def unsealed(path: Path) -> dict[str, Any]:
     value = read_json(path)
     content: dict[str, Any] = value.get("content", {}) if isinstance(value, dict) else {}
-    if not content or hashlib.sha256(json.dumps(content).encode()).hexdigest() != value.get("sha256"):
+    if (
+        not content
+        or not isinstance(content, dict)
+        or hashlib.sha256(json.dumps(content).encode()).hexdigest() != value.get("sha256")
+    ):
         raise EngramError(f"{path} is damaged: its content does not match its sha256.")
     return content
 

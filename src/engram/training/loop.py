@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from engram.core import together
 from engram.training.progress import Progress
 from engram.training.run import Run
 
@@ -31,7 +32,8 @@ def train(run: Run, progress: Progress) -> None:
         run.start_clock()
         while run.step < recipe.steps and not run.stopped and not run.finished:
             run.advance()
-            run.stopped = bool(recipe.minutes) and run.tick() >= 60 * recipe.minutes
+            late = bool(recipe.minutes) and run.tick() >= 60 * recipe.minutes
+            (run.stopped,) = together.any_of(late) if recipe.minutes else (False,)
             last = run.stopped or run.step == recipe.steps
             if run.step % log_every == 0 or last:
                 progress.show(run.record())
@@ -41,7 +43,7 @@ def train(run: Run, progress: Progress) -> None:
                 run.judge(line)
                 run.save()
             progress.moved()
-            if asked and not last:
+            if any(together.any_of(bool(asked))) and not last:
                 run.tick()
                 run.save()
                 raise Interrupted(f"{run.folder.path} was interrupted and saved at step {run.step}.")

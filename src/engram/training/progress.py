@@ -1,8 +1,8 @@
 """What a person sees while it learns: a bar with speed and time left in a terminal, plain lines anywhere else."""
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ class Progress:
         self.console = Console(stderr=True, highlight=False)
         self.new_writer = tensorboard_writer() if tensorboard else None
 
-    @contextmanager
+    @contextlib.contextmanager
     def of(self, run: "Run", asked: Sequence[int] = ()) -> Iterator[None]:
         """While `run` goes on; `asked` are the signals that have asked it to stop."""
         self.run, self.asked, self.said = run, asked, 0.0
@@ -48,7 +48,7 @@ class Progress:
             yield
             self.moved(always=True)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _writer(self, folder: Path) -> Iterator[None]:
         self.writer = self.new_writer(str(folder / "tensorboard")) if self.new_writer else None
         try:
@@ -74,7 +74,8 @@ class Progress:
                     self.writer.add_scalar(name, value, line["step"])
         if important and not self.quiet and not self.console.is_terminal:
             text = f"step {line['step']}/{self.run.recipe.steps}  {brief(self.latest)}  {self.pace()}"
-            self.console.print(Text(text), soft_wrap=True)
+            with contextlib.suppress(OSError):  # a full disk under the log is no reason to stop
+                self.console.print(Text(text), soft_wrap=True)
 
     def pace(self) -> str:
         """Throughput and time left, from the steps of this session."""

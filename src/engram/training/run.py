@@ -16,11 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from engram.core import together
+from engram.core.device import CPU, Roaming, moved
 from engram.core.errors import EngramError
 from engram.core.learner import Metrics
 from engram.core.registry import Recipe, change, find, from_json, settings
-from engram.core.seeding import aside
+from engram.core.seeding import aside, generator
+from engram.core.size import no_larger_than
 from engram.data import absolute
+from engram.training import distributed
 from engram.training.folder import RunFolder, writing
 from engram.training.machine import machine
 
@@ -37,6 +41,11 @@ class Run:
         self.data = recipe.reload(folder.path) if folder.holds_run() else recipe.load()
         self.learner = recipe.learner(self.data)
         self.batches = recipe.batches(self.data)
+        if together.dividing() and not together.divided(self.learner.model):
+            raise EngramError(f"What {recipe.name} learns cannot be divided among processes: leave out --shard.")
+        self.device = self._placed()
+        if not together.first():
+            self._own_noise()
         self.step = 0
         self.seconds = 0.0
         self.best_step, self.best_value = 0, math.inf
@@ -51,25 +60,33 @@ class Run:
     def start(cls, recipe: Recipe, path: Path | None = None) -> "Run":
         """A new run in a new folder, runs/NAME-1 or the next free number; nothing is created if it cannot begin."""
         if path:
-            RunFolder(path).must_be_vacant()
+            together.from_first(RunFolder(path).must_be_vacant)
         recipe = change(recipe, data=absolute(recipe.data))
         run = cls(recipe, RunFolder(path or RUNS))
-        run.folder = RunFolder.create(path or next_folder(recipe.name))
-        config = dataclasses.asdict(run.learner.model.config)  # type: ignore[call-overload]
-        run.folder.write_json("config.json", {"architecture": type(run.learner.model).__name__, **config})
-        for name, content in recipe.files(run.data).items():
-            run.folder.write(name, content)
+        place = together.from_first(lambda: run._settle_in(path))
+        if not together.first():
+            run.folder = RunFolder(Path(place))
         run.save()
         began = time.strftime("%Y-%m-%dT%H:%M:%S%z")
         about = {"recipe": recipe.name, "fields": dataclasses.asdict(recipe), "machine": machine(), "began": began}
-        run.folder.seal(about)
+        together.from_first(lambda: run.folder.seal(about))
         return run
+
+    def _settle_in(self, path: Path | None) -> str:
+        """Make the folder and what does not change in it; returns where it is."""
+        self.folder = RunFolder.create(path or next_folder(self.recipe.name))
+        config = dataclasses.asdict(self.learner.model.config)  # type: ignore[call-overload]
+        self.folder.write_json("config.json", {"architecture": type(self.learner.model).__name__, **config})
+        for name, content in self.recipe.files(self.data).items():
+            self.folder.write(name, content)
+        return str(self.folder.path)
 
     @classmethod
     def open(cls, path: Path, step: int | None = None) -> "Run":
         """A run to look at: as its checkpoint of `step` has it, or the newest, or the best if it was stopped early."""
         folder = RunFolder.open(path)
-        run = cls(recipe_of(folder), folder)
+        with no_larger_than(folder.size(), folder.path):
+            run = cls(recipe_of(folder), folder)
         run._load(step)
         if run.finished and step is None:
             run._take_best()
@@ -79,18 +96,24 @@ class Run:
     def resume(cls, path: Path, **changes: Any) -> "Run":
         """A run to go on with; the folder is claimed, and metrics past the checkpoint are forgotten."""
         folder = RunFolder.open(path)
-        folder.claim()
-        run = cls(change(recipe_of(folder), **changes), folder)
+        together.from_first(folder.claim)
+        with no_larger_than(folder.size(), folder.path):
+            run = cls(change(recipe_of(folder), **changes), folder)
         about = run._load()
         if run.recipe.steps <= run.step and "steps" in changes:
             raise EngramError(f"{path} is at step {run.step} already: --steps must be more.")
-        folder.cut_metrics(about["metrics_bytes"])
-        folder.publish(run.published)  # the run may have died just before it did so
+        together.from_first(lambda: run._tidy(about["metrics_bytes"], bool(changes)))
         if changes:
-            fields = dataclasses.asdict(run.recipe)
-            folder.write_json("recipe.json", {**folder.read_json("recipe.json"), "fields": fields})
             run.stopped = run.finished = False
         return run
+
+    def _tidy(self, metrics_bytes: int, changed: bool) -> None:
+        """Let the folder be as the checkpoint knows it: the run may have died just before or after."""
+        self.folder.cut_metrics(metrics_bytes)
+        self.folder.settle(self.step, self.kept, self.published)
+        if changed:
+            fields = dataclasses.asdict(self.recipe)
+            self.folder.write_json("recipe.json", {**self.folder.read_json("recipe.json"), "fields": fields})
 
     def _load(self, step: int | None = None) -> dict[str, Any]:
         """Take everything from a checkpoint, and return what else it says."""
@@ -99,21 +122,49 @@ class Run:
         try:
             self.learner.load_state_dict(state["learner"])
             self.batches.load_state_dict(state["batches"])
-            torch.set_rng_state(state["rng"])
+            self._take_noise(state)
             self.step, self.seconds = state["step"], state["seconds"]
             self.stopped, self.finished = state["stopped"], state["finished"]
             self.best_step, self.best_value = state["best"]
-            window = state["window"]
-        except (KeyError, ValueError, RuntimeError):
+            self.window = [
+                {name: torch.tensor(value, dtype=torch.float64) for name, value in line.items()}
+                for line in state["window"]
+            ]
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
             raise EngramError(f"The checkpoint in {self.folder.path} does not fit its recipe.json.") from None
-        self.window = [
-            {name: torch.tensor(value, dtype=torch.float64) for name, value in line.items()} for line in window
-        ]
         return about
+
+    def _placed(self) -> torch.device:
+        """Move what can learn there to the device of this process; returns where it learns."""
+        move = getattr(self.learner, "to", None)
+        if move is None or distributed.device() == CPU:
+            return CPU
+        move(distributed.device())
+        return distributed.device()
+
+    def _own_noise(self) -> None:
+        """Dropout and the like must not be the same in every process."""
+        torch.manual_seed(generator(self.recipe.seed, f"process {together.rank()}").initial_seed())
+
+    def _noise(self) -> Tensor:
+        """Where this process's noise goes on: in memory, and on its GPU."""
+        gpu = [torch.cuda.get_rng_state(self.device)] if self.device.type == "cuda" else []
+        return torch.cat([torch.get_rng_state(), *gpu])
+
+    def _take_noise(self, state: Mapping[str, Any]) -> None:
+        """Go on with one's own noise; a process or a GPU that was not there before begins its own."""
+        noises = [state["rng"], *state.get("other_rngs", [])]
+        if not together.first() and len(noises) != together.world():
+            return
+        memory, gpu = noises[together.rank()].tensor_split([len(torch.get_rng_state())])
+        torch.set_rng_state(memory)
+        if len(gpu) and self.device.type == "cuda":
+            torch.cuda.set_rng_state(gpu, self.device)
 
     def save(self, weights: dict[str, Tensor] | None = None) -> None:
         """Write a checkpoint: after it, this run can be continued exactly from here."""
-        self._check_window()
+        self._meet_window()
+        rng, *others = together.gathered(self._noise())
         state = {
             "step": self.step,
             "seconds": self.seconds,
@@ -121,13 +172,20 @@ class Run:
             "finished": self.finished,
             "best": (self.best_step, self.best_value),
             "window": [{name: float(value) for name, value in line.items()} for line in self.window],
-            "rng": torch.get_rng_state(),
+            "rng": rng,
             "learner": self.learner.state_dict(),
             "batches": self.batches.state_dict(),
         }
-        keep = {self.best_step} if self.recipe.patience else set()
-        keep |= milestones(self.step, self.recipe.every, self.recipe.keep)
-        self.folder.save(self.step, weights or self.learner.model.state_dict(), state, keep, self.published)
+        if others:
+            state["other_rngs"] = others
+        weights = together.full(weights or self.learner.model.state_dict(), everywhere=False)
+        together.from_first(lambda: self.folder.save(self.step, weights, state, self.kept, self.published))
+
+    @property
+    def kept(self) -> set[int]:
+        """The steps whose checkpoints are not forgotten: the best, if there is patience, and some to look back at."""
+        best = {self.best_step} if self.recipe.patience else set()
+        return best | milestones(self.step, self.recipe.every, self.recipe.keep)
 
     @property
     def published(self) -> int:
@@ -138,7 +196,7 @@ class Run:
 
     def advance(self) -> None:
         """One step."""
-        self.window.append(self.learner.step(next(self.batches)))
+        self.window.append(self.learner.step(moved(next(self.batches), self.device)))
         self.step += 1
 
     def start_clock(self) -> None:
@@ -153,14 +211,21 @@ class Run:
 
     def record(self) -> dict[str, Any]:
         """A line of metrics with the means over the steps since the last one."""
-        self._check_window()
+        self._meet_window()
         names = dict.fromkeys(name for line in self.window for name in line)
         values = {name: [float(line[name]) for line in self.window if name in line] for name in names}
         self.window = []
         return self._write({name: sum(series) / len(series) for name, series in values.items()})
 
-    def _check_window(self) -> None:
-        """Nothing that is NaN or infinite is written down, neither as a metric nor into a checkpoint."""
+    def _meet_window(self) -> None:
+        """Let measurements be those of all processes; what is NaN or infinite is written down nowhere."""
+        if together.world() > 1:
+            values = torch.tensor(
+                [float(value) for line in self.window for value in line.values()], dtype=torch.float64
+            )
+            together.average([values])
+            met = iter(values)
+            self.window = [{name: next(met) for name in line} for line in self.window]
         for i, line in enumerate(self.window):
             for name, value in line.items():
                 if not math.isfinite(value):
@@ -168,16 +233,22 @@ class Run:
 
     def evaluate(self, split: str) -> dict[str, Any]:
         """A line of metrics with how good the model is on a split."""
-        with aside(self.learner.model, self.recipe.seed):
+        with together.whole(self.learner.model):
+            measured = together.from_first(lambda: self._measure(split))
+        return self._write({f"{split}_{name}": value for name, value in measured.items()})
+
+    def _measure(self, split: str) -> dict[str, float]:
+        meeting = contextlib.nullcontext() if self.device == CPU else Roaming(self.device)
+        with aside(self.learner.model, self.recipe.seed), meeting:
             measured = self.recipe.evaluate(self.learner, self.data, split)
         for name, value in measured.items():
             if not math.isfinite(value):
                 raise NotFinite(self, f"{split}_{name}", value, self.step)
-        return self._write({f"{split}_{name}": value for name, value in measured.items()})
+        return measured
 
     def _write(self, values: dict[str, float]) -> dict[str, Any]:
         line = {"step": self.step, "seconds": round(self.tick(), 3), **values}
-        self.folder.append_metrics([line])
+        together.from_first(lambda: self.folder.append_metrics([line]))
         return line
 
     def judge(self, line: dict[str, Any]) -> None:
@@ -202,7 +273,7 @@ class Run:
 
     def _take_best(self) -> None:
         if self.recipe.patience and self.best_step != self.step:
-            self.learner.model.load_state_dict(self.folder.load(self.best_step)[0])
+            together.take(self.learner.model, self.folder.load(self.best_step)[0])
 
 
 REMEDIES = {
@@ -273,4 +344,4 @@ def fill(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
     ]
     if wrong:
         raise EngramError(f"The weights in {path} do not fit the model: {'; '.join(wrong)}.")
-    model.load_state_dict(weights)
+    together.take(model, weights)

@@ -130,7 +130,7 @@ def test_corruption_loses_a_part_or_a_half(machine, digit):
     [
         ("rbm.dream", {"picture": [0.5] * 63}, "1 × 8 × 8 numbers, not 63"),
         ("rbm.dream", {"picture": [2.0] * 64}, "from 0 to 1"),
-        ("rbm.dream", {"picture": [float("nan")] * 64}, "from 0 to 1"),
+        ("rbm.dream", {"picture": [float("nan")] * 64}, "finite"),
         ("rbm.dream", {"picture": [0.0] * 20_000}, "12288 numbers at most"),
         ("rbm.dream", {"rounds": 10**6}, "rounds must be between"),
         ("rbm.dream", {"hold": "corner"}, "no hold «corner»"),

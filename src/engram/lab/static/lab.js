@@ -31,6 +31,15 @@ export function keep(changes) {
 
 export const kept = (name, otherwise = "") => new URLSearchParams(location.search).get(name) ?? otherwise;
 
+// Settings go to the address when the hand rests: browsers refuse to have it changed hundreds of times.
+export function remembering() {
+  let [timer, changes] = [null, {}];
+  return {
+    keep: (more) => { Object.assign(changes, more); clearTimeout(timer); timer = setTimeout(() => { keep(changes); changes = {}; }, 150); },
+    stop: () => clearTimeout(timer),
+  };
+}
+
 async function show() {
   const mine = (turn += 1);
   const [, room, ...rest] = location.pathname.split("/").map(decodeURIComponent);

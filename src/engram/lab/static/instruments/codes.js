@@ -2,7 +2,7 @@
 
 import { COLOURS } from "../charts.js";
 import { button, choice, copyable, fill, h, settled, slider } from "../dom.js";
-import { keep, kept } from "../lab.js";
+import { kept, remembering } from "../lab.js";
 import { ask, channel, unpacked } from "../link.js";
 
 const [WIDE, NEAR, SLIDERS] = [600, 12, 8];
@@ -358,15 +358,6 @@ export function mount(holder, { run, step }) {
   said.textContent = "The model is opened …";
   load();
   return () => { mapping.stop(); walking.stop(); memory.stop(); next = null; };
-}
-
-// Settings go to the address when the hand rests: browsers refuse to have it changed hundreds of times.
-function remembering() {
-  let [timer, changes] = [null, {}];
-  return {
-    keep: (more) => { Object.assign(changes, more); clearTimeout(timer); timer = setTimeout(() => { keep(changes); changes = {}; }, 150); },
-    stop: () => clearTimeout(timer),
-  };
 }
 
 function stroke(pen, places) {

@@ -2,7 +2,7 @@
 
 import { COLOURS } from "../charts.js";
 import { button, choice, copyable, fill, h, settled, slider, still } from "../dom.js";
-import { keep, kept } from "../lab.js";
+import { keep, kept, remembering } from "../lab.js";
 import { ask, channel, unpacked } from "../link.js";
 
 const SAMPLERS = [["ancestral", "ancestral: new noise at every step"], ["ddim", "DDIM: no chance, a curve"], ["second-order", "second-order: the curve in few steps"], ["langevin", "Langevin: uphill by the score"]];
@@ -294,15 +294,6 @@ export async function mount(holder, { run, step }) {
   present().forEach((one) => one.go());
   if (wanted === null && !kept("seed") && !still()) start();
   return () => { halt(); memory.stop(); sides.forEach((one) => one.stop()); };
-}
-
-// Settings go to the address when the hand rests: browsers refuse to have it changed hundreds of times.
-function remembering() {
-  let [timer, changes] = [null, {}];
-  return {
-    keep: (more) => { Object.assign(changes, more); clearTimeout(timer); timer = setTimeout(() => { keep(changes); changes = {}; }, 150); },
-    stop: () => clearTimeout(timer),
-  };
 }
 
 const percent = (x) => `${Math.round(100 * x)} %`;

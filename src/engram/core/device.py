@@ -1,0 +1,81 @@
+"""Where a model learns: in memory, or on a GPU.
+
+Only learning by gradient moves to a GPU: the model, its optimiser and the batches. What is compiled for the processor
+(neurons, word vectors, Boltzmann machines) stays where it is. Batches are made in memory that a GPU can fetch from
+by itself (pinned), while it is still busy with the one before. Evaluations are written as if there were one device
+only; while they go on, tensors that meet on two devices are brought together (`Roaming`).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from engram.core.errors import EngramError
+
+CPU = torch.device("cpu")
+
+
+def chosen(name: str, local_rank: int = 0) -> torch.device:
+    """The device that is meant by auto, cpu or cuda; each process of a machine has a GPU of its own."""
+    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
+        return CPU
+    if not torch.cuda.is_available():
+        raise EngramError("There is no GPU here that torch can use: leave out --device cuda.")
+    if local_rank >= torch.cuda.device_count():
+        raise EngramError(f"There are {torch.cuda.device_count()} GPUs here, and {local_rank + 1} processes or more.")
+    return torch.device("cuda", local_rank)
+
+
+def moved(batch: Mapping[str, Any], device: torch.device) -> Mapping[str, Any]:
+    """A batch on a device."""
+    if device == CPU:
+        return batch
+    pinned = device.type == "cuda"
+    return {
+        name: (column.pin_memory() if pinned else column).to(device, non_blocking=True)
+        if isinstance(column, Tensor)
+        else column
+        for name, column in batch.items()
+    }
+
+
+def of(model: nn.Module) -> torch.device:
+    """Where a model is."""
+    return next((weight.device for weight in model.parameters()), CPU)
+
+
+class Roaming(TorchFunctionMode):
+    """Within, tensors that meet on several devices meet on `device`.
+
+    But what is changed in place stays where it is, and what a generator draws from comes to the generator.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self.device = device
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if function is Tensor.numpy:
+            return args[0].cpu().numpy(**kwargs)
+        leaves = tree_leaves((args, kwargs))
+        places = {leaf.device for leaf in leaves if isinstance(leaf, Tensor) and leaf.ndim}
+        drawing = [leaf.device for leaf in leaves if isinstance(leaf, torch.Generator)]
+        places.update(drawing if places else [])
+        if len(places) < 2:
+            return function(*args, **kwargs)
+        place = drawing[0] if drawing else args[0].device if in_place(function) else self.device
+        args, kwargs = tree_map(lambda leaf: leaf.to(place) if isinstance(leaf, Tensor) else leaf, (args, kwargs))
+        return function(*args, **kwargs)
+
+
+def in_place(function: Callable[..., Any]) -> bool:
+    """Whether a function of torch changes its first argument."""
+    name = getattr(function, "__name__", "")
+    return name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and not name.endswith("__"))

@@ -1,0 +1,187 @@
+"""A run in several processes is the run of one: the same losses, the same weights, whole or divided (FSDP2)."""
+
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from safetensors.torch import load_file
+
+from engram.core.registry import catalogue
+from engram.training.run import Run
+from tests.conftest import content, tiny
+from tests.laws.company import in_double
+
+pytestmark = pytest.mark.xdist_group("processes")  # who starts them waits for them, and both tests share them
+
+EQUAL = 2e-6
+"""relative difference of a measurement: six digits"""
+NEAR = 5e-6
+"""difference of a weight after twenty steps"""
+UNDETERMINED = ("k.bias",)
+"""a bias of all keys changes no attention: its gradient is nothing but rounding, which Adam makes as large as others"""
+PLAIN = {"cnn": {"dropout": 0.0}, "resnet": {"dropout": 0.0}}
+"""noise of each process's own is left out"""
+WHOLE = [
+    "gpt",
+    "cnn",
+    "vae",
+    "rbm",
+    "bert",
+    "clip",
+    "gan",
+    "autoencoder",
+    "predictive-coding",
+    "backprop",
+    "depth",
+    "lif",
+]
+DIVIDED = ["gpt", "cnn", "vae", "rbm", "clip", "diffusion", "predictive-coding"]
+DOUBLE = ["gpt", "cnn", "vae", "rbm"]
+OTHERS = {
+    "uneven": ("gpt", {"batch": 5, "accumulate": 2, "clip": 0.5}, False),
+    "uneven-divided": ("gpt", {"batch": 5, "accumulate": 2, "clip": 0.5, "recompute": True}, True),
+    "rounds": ("gpt", {"stretches": "rounds"}, False),
+    "tempered": ("rbm", {"replicas": 3}, False),
+    "contrast": ("rbm", {"persistent": False, "momentum": 0.5, "centred": False}, False),
+    "patience": ("mlp", {"every": 5, "patience": 1, "lr": 0.0}, True),
+}
+
+
+def torchrun(*words, processes=2, **options):
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--rdzv-backend", "c10d",
+        "--rdzv-endpoint", "localhost:0", *map(str, words),
+    ]  # fmt: skip
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, **options
+    )
+
+
+def together(jobs, place, processes=2, *words):
+    """Let several processes work on a list of runs."""
+    place.write_text(json.dumps(jobs))
+    started = torchrun(*words, "-m", "tests.laws.company", place, processes=processes)
+    out, err = started.communicate(timeout=200)
+    assert started.returncode == 0, err
+    return out
+
+
+@pytest.fixture(scope="module")
+def company(tmp_path_factory):
+    """All runs that are compared, in two processes that are started once."""
+    root = tmp_path_factory.mktemp("company")
+    jobs = [{"name": name, "out": f"{root}/whole-{name}", "changes": PLAIN.get(name, {})} for name in WHOLE]
+    jobs += [
+        {"name": name, "out": f"{root}/divided-{name}", "changes": PLAIN.get(name, {}), "shard": True}
+        for name in DIVIDED
+    ]
+    jobs += [
+        {"name": name, "out": f"{root}/{key}", "changes": changes, "shard": shard}
+        for key, (name, changes, shard) in OTHERS.items()
+    ]
+    jobs += [
+        {"name": name, "out": f"{root}/double-{name}", "changes": PLAIN.get(name, {}), "double": True}
+        for name in DOUBLE
+    ]
+    jobs += [{"name": "gpt", "out": f"{root}/begun", "changes": {"steps": 10, "batch": 6}, "shard": True}]
+    jobs += [{"name": "mlp", "out": f"{root}/whole-gpt"}]  # where there is a run already
+    together(jobs, root / "jobs.json")
+    return root
+
+
+def must_be_equal(one, other, near=NEAR, equal=EQUAL):
+    """Every measurement to six digits or to more, every weight nearly."""
+    before, after = (
+        [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()] for folder in (one, other)
+    )
+    assert [line.keys() for line in before] == [line.keys() for line in after]
+    for first, second in zip(before, after, strict=True):
+        for name in first.keys() - {"seconds"}:
+            assert math.isclose(first[name], second[name], rel_tol=equal, abs_tol=equal), (name, first, second)
+    weights = [load_file(folder / "model.safetensors") for folder in (one, other)]
+    assert weights[0].keys() == weights[1].keys()
+    for name, weight in weights[0].items():
+        if not name.endswith(UNDETERMINED):
+            assert (weights[1][name] - weight).abs().max() <= near, name
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_two_processes_are_one(name, company, tmp_path):
+    tiny(name, tmp_path / "alone", **PLAIN.get(name, {}))
+    must_be_equal(tmp_path / "alone", company / f"whole-{name}")
+
+
+@pytest.mark.parametrize("name", DOUBLE)
+def test_in_64_bits_there_is_hardly_any_difference_left(name, company, tmp_path):
+    """What two processes do otherwise than one is to round."""
+    started = Run.start(catalogue()[name].from_preset("tiny", **PLAIN.get(name, {})), tmp_path / "alone")
+    in_double(started)
+    started.folder.release()
+    must_be_equal(tmp_path / "alone", company / f"double-{name}", near=1e-11, equal=1e-11)
+
+
+@pytest.mark.parametrize("name", DIVIDED)
+def test_a_divided_model_is_the_whole_one(name, company, tmp_path):
+    tiny(name, tmp_path / "alone", **PLAIN.get(name, {}))
+    must_be_equal(tmp_path / "alone", company / f"divided-{name}", near=2e-4 if name == "diffusion" else NEAR)
+
+
+@pytest.mark.parametrize("key", OTHERS)
+def test_batches_that_do_not_divide_and_other_ways_to_learn(key, company, tmp_path):
+    name, changes, _ = OTHERS[key]
+    tiny(name, tmp_path / "alone", **changes)
+    must_be_equal(tmp_path / "alone", company / key)
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_a_checkpoint_is_readable_on_any_number_of_processes(processes, company, engram, tmp_path):
+    """Begun in two and divided, ended in one or in three."""
+    shutil.copytree(company / "begun", tmp_path / "run")
+    words = ("run", "--resume", tmp_path / "run", "--steps", 20)
+    if processes == 1:
+        assert engram(*words).code == 0
+    else:
+        ended = torchrun("-m", "engram", *words, processes=processes)
+        assert ended.wait(200) == 0, ended.stderr.read()
+    tiny("gpt", tmp_path / "straight", steps=10, batch=6)
+    assert engram("run", "--resume", tmp_path / "straight", "--steps", 20).code == 0
+    must_be_equal(tmp_path / "straight", tmp_path / "run")
+
+
+def test_a_process_that_dies_is_started_again_and_nothing_is_lost(company, tmp_path):
+    """torchrun starts all anew from the newest checkpoint; the end is that of an undisturbed run, byte for byte."""
+    job = {"name": "gpt", "out": f"{tmp_path}/run", "dies": 13}
+    together([job], tmp_path / "jobs.json", 2, "--max-restarts", "1")
+    assert (tmp_path / "run" / "died").exists()
+    assert content(tmp_path / "run") == content(company / "whole-gpt")
+
+
+def test_a_scheduler_s_signal_saves_all_at_one_step(tmp_path):
+    words = ("run", "mlp", "--preset", "tiny", "--steps", 100_000, "--every", 1000, "--out", tmp_path / "run")
+    started = torchrun("-m", "engram", *words)
+    metrics, deadline = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 60
+    while not metrics.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    started.send_signal(signal.SIGTERM)
+    out, err = started.communicate(timeout=60)
+    assert "Saved at step" in out, err
+    assert Run.open(tmp_path / "run").step > 0
+
+
+def test_what_is_wrong_is_said_once_in_a_sentence(company):
+    """The first process cannot begin, and the other does not wait for it for ever, nor repeat what it says."""
+    first, other = ((company / f"refused-{rank}").read_text() for rank in range(2))
+    assert first.startswith("EngramError: ")
+    assert "already holds a run" in first
+    assert other.startswith("Elsewhere: ")
+
+
+def test_shard_without_company_is_refused(refused, tmp_path):
+    assert "start them with torchrun" in refused("run", "mlp", "--preset", "tiny", "--shard", "--out", tmp_path / "run")
