@@ -77,18 +77,15 @@ class LabProcess:
 
 
 def pytest_collection_modifyitems(items):
-    """The tests of a file share a lab: whoever runs them in several processes keeps them together.
-
-    They come last: a browser keeps an event loop going, beside which no test could run one of its own.
-    """
-    items.sort(key=lambda item: item.path.parent == Path(__file__).parent)
+    """The tests of a file share a lab: whoever runs them in several processes keeps them together."""
     for item in items:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
+    """A browser for the tests of a file. It keeps an event loop going, beside which no other test could run its own."""
     path = os.environ.get("ENGRAM_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         message = f"no browser: install one of {', '.join(BROWSERS)}, or name one in ENGRAM_BROWSER"
