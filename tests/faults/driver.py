@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from engram.core.errors import EngramError
-from engram.training.folder import RunFolder, unsealed
+from engram.training.files import unsealed
+from engram.training.folder import RunFolder
 from tests.faults.child import PHASES
 
 ROOT = Path(__file__).parents[2]

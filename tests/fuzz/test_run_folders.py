@@ -17,7 +17,8 @@ import engram
 from engram.core.errors import EngramError
 from engram.figures.report import headline
 from engram.lab.shelf import Shelf
-from engram.training.folder import RunFolder, sealed
+from engram.training.files import sealed
+from engram.training.folder import RunFolder
 from engram.training.run import Run
 from tests.conftest import tiny
 from tests.fuzz.hostile import anything, changed, damaged, written

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from engram.core.errors import EngramError
 from engram.training import folder as folders
-from engram.training.folder import RunFolder, pack, serialise, unpack
+from engram.training.files import pack, serialise, unpack
+from engram.training.folder import RunFolder
 from tests.conftest import python
 
 scalars = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | st.text(max_size=5)

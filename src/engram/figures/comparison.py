@@ -9,7 +9,8 @@ from engram.figures import page
 from engram.figures.curves import series
 from engram.figures.figure import COLOURS, Figure, line, plot
 from engram.figures.report import headline
-from engram.training.folder import RunFolder, write, writing
+from engram.training.files import write, writing
+from engram.training.folder import RunFolder
 from engram.training.progress import clock
 from engram.training.run import recipe_of
 

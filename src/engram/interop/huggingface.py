@@ -26,8 +26,8 @@ from engram.interop.families.family import Family, Settings
 from engram.interop.hub import fetch
 from engram.interop.sentencepiece import holds_sentencepiece, read_sentencepiece
 from engram.interop.weights import read_weights
-from engram.training.folder import read_json, writing
-from engram.training.folder import write as write_file
+from engram.training.files import read_json, writing
+from engram.training.files import write as write_file
 
 
 @dataclass(frozen=True)

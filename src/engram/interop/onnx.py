@@ -30,7 +30,7 @@ from engram.models.clip import CLIP
 from engram.models.gpt import GPT
 from engram.models.transformer import Transformer
 from engram.models.vit import ViT
-from engram.training.folder import write
+from engram.training.files import write
 
 LARGEST = 2**31 - 1
 """bytes of an ONNX file, which is a protocol buffer"""

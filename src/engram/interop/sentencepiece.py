@@ -19,7 +19,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 from engram.core.errors import EngramError
 from engram.data.tokeniser import Tokeniser, saying
-from engram.training.folder import read, read_json
+from engram.training.files import read, read_json
 
 FOREIGN_CHARACTER, FOREIGN_PIECE = -1e5, -2e5
 """scores below those of any word of one's own pieces"""

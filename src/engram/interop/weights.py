@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from engram.core.errors import EngramError
-from engram.training.folder import read_json
+from engram.training.files import read_json
 
 FILES = ("model.safetensors", "pytorch_model.bin")
 """what the weights may be called, the best first; beside each there may be an index of several files"""

@@ -13,7 +13,7 @@ from engram.lab.app import application
 from engram.lab.asks import Lab
 from engram.lab.door import new_token
 from engram.lab.workshop import Limits
-from engram.training.folder import writing
+from engram.training.files import writing
 
 PORT, LAST_PORT = 8765, 65535
 LARGEST_MESSAGE = 1 << 20

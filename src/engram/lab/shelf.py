@@ -15,7 +15,8 @@ from typing import Any
 from engram.core.errors import EngramError
 from engram.core.registry import settings
 from engram.figures.report import command, differences, headline, python
-from engram.training.folder import RunFolder, measurements, unsealed, writing
+from engram.training.files import unsealed, writing
+from engram.training.folder import RunFolder, measurements
 from engram.training.run import recipe_of
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")

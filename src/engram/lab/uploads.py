@@ -19,7 +19,7 @@ from engram.core.errors import EngramError
 from engram.data.own import READERS
 from engram.data.pictures import CAPTIONS, SUFFIXES
 from engram.lab.workshop import OWN
-from engram.training.folder import writing
+from engram.training.files import writing
 
 LARGEST = 200 << 20
 """bytes of a file"""

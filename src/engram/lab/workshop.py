@@ -21,7 +21,7 @@ from typing import Any
 from engram.core.errors import EngramError
 from engram.core.registry import Recipe
 from engram.lab.shelf import Shelf
-from engram.training.folder import read_json, write, writing
+from engram.training.files import read_json, write, writing
 from engram.training.run import next_folder
 
 OWN = ".lab"

@@ -18,7 +18,7 @@ from engram.data.dataset import Info
 from engram.data.tokeniser import Kind, Tokeniser
 from engram.interop.huggingface import Checkpoint
 from engram.layers.lora import adapt
-from engram.training.folder import read_json
+from engram.training.files import read_json
 
 TOKENISER = "tokenizer.json"
 MUON = Descent(

@@ -32,7 +32,7 @@ from engram.data.dataset import Data, Split
 from engram.layers.pictures import brightness
 from engram.models.cnn import CNN
 from engram.recipes.classify import CNNRecipe
-from engram.training.folder import write
+from engram.training.files import write
 
 VERSION = 1
 """of the judge: another number whenever anything about it changes"""

@@ -20,24 +20,36 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import safetensors
-import safetensors.torch
 from filelock import FileLock, Timeout
 from torch import Tensor
 
 from engram import __version__
 from engram.core.errors import EngramError
+from engram.training.files import (
+    checked,
+    flush,
+    flush_folder,
+    pack,
+    read,
+    read_json,
+    read_text,
+    sealed,
+    serialise,
+    tensors_of,
+    unpack,
+    unsealed,
+    write,
+    writing,
+)
 
 FORMAT = 1
 """version of the layout of the folder"""
 PATIENCE = 0.2
 """seconds to wait for a claim: whoever asks whether a folder is in use holds it for less"""
-LARGEST_TEXT = 1 << 30
-"""bytes of a file of JSON"""
 STEP = re.compile("[0-9]{9}|[1-9][0-9]{9,17}")
 """what the folder of a checkpoint is called"""
 TENSORS = ("model.safetensors", "learner.safetensors")
@@ -306,34 +318,6 @@ class RunFolder:
         return model, state, about
 
 
-# ---------------------------------------------------------------------- files
-
-
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn what the system says (disk full, read-only, no permission) into a sentence."""
-    try:
-        yield
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise EngramError(f"{path} cannot be written: {reason}; what was saved before is intact.") from None
-
-
-def write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: a temporary one beside it, flushed to disk, then renamed."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with writing(path):
-        try:
-            with temporary.open("wb") as file:
-                file.write(content)
-                flush(file)
-            temporary.replace(path)
-            flush_folder(path.parent)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-
-
 def still_written(partial: Path) -> bool:
     """Whether the process whose number stands in the name of a temporary file is there: a report may be under way."""
     number = partial.name.split(".")[-2]
@@ -346,45 +330,6 @@ def still_written(partial: Path) -> bool:
     except OSError:  # it is somebody else's
         pass
     return True
-
-
-def flush(file: Any) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def flush_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def read(path: Path) -> bytes:
-    try:
-        if path.exists() and not path.is_file():  # a pipe would be waited for, and a device has no end
-            raise EngramError(f"{path} cannot be read: it is not a file.")
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise EngramError(f"{path} is missing.") from None
-    except OSError as error:
-        raise EngramError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}.") from None
-    except MemoryError:
-        raise EngramError(f"{path} cannot be read: it is larger than the memory that is left.") from None
-
-
-def read_text(path: Path) -> bytes:
-    if path.is_file() and path.stat().st_size > LARGEST_TEXT:
-        raise EngramError(f"{path} is larger than the {LARGEST_TEXT >> 30} GB that a file of JSON may have.")
-    return read(path)
-
-
-def read_json(path: Path) -> Any:
-    try:
-        return json.loads(read_text(path))
-    except (ValueError, RecursionError):
-        raise EngramError(f"{path} is damaged: it is not JSON.") from None
 
 
 def measurements(lines: Sequence[bytes], path: Path) -> list[dict[str, Any]]:
@@ -403,82 +348,9 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
 
 
-def tensors_of(content: bytes, path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file."""
-    try:
-        return safetensors.torch.load(content)
-    except Exception as error:  # what safetensors and torch say of a header that lies has no common kind
-        raise EngramError(f"{path} is damaged: {str(error).rstrip('.')}.") from None
-
-
 def sha256_of(place: Path) -> Any:
     """The hash of the model that a checkpoint.json records."""
     try:
         return unsealed(place)["sha256"]["model.safetensors"]
     except (KeyError, TypeError):
         raise EngramError(f"{place} is damaged: it has no hash of the model.") from None
-
-
-def checked(path: Path, sha256: str) -> bytes:
-    content = read(path)
-    if hashlib.sha256(content).hexdigest() != sha256:
-        raise EngramError(f"{path} is damaged: its sha256 is not the one that was recorded when it was written.")
-    return content
-
-
-def sealed(value: Mapping[str, Any]) -> bytes:
-    """JSON that carries the hash of its own content."""
-    return json.dumps({"sha256": hashlib.sha256(json.dumps(value).encode()).hexdigest(), "content": value}).encode()
-
-
-def unsealed(path: Path) -> dict[str, Any]:
-    value = read_json(path)
-    content: dict[str, Any] = value.get("content", {}) if isinstance(value, dict) else {}
-    if (
-        not content
-        or not isinstance(content, dict)
-        or hashlib.sha256(json.dumps(content).encode()).hexdigest() != value.get("sha256")
-    ):
-        raise EngramError(f"{path} is damaged: its content does not match its sha256.")
-    return content
-
-
-# ---------------------------------------------------------------------- nested state
-
-
-def serialise(tensors: Mapping[str, Tensor]) -> bytes:
-    """The content of a safetensors file. Tensors that share memory (a tied head) are written each for itself."""
-    plain, seen = {}, set[int]()
-    for name, tensor in tensors.items():
-        own = tensor.detach().cpu().contiguous()
-        plain[name] = own.clone() if own.data_ptr() in seen else own
-        seen.add(own.data_ptr())
-    return safetensors.torch.save(plain)
-
-
-def pack(value: Any, tensors: dict[str, Tensor], path: str = "") -> Any:
-    """`value` as JSON can keep it, with its tensors put aside under the path at which they stood."""
-    if isinstance(value, Tensor):
-        tensors[path] = value
-        return {"tensor": path}
-    if isinstance(value, Mapping):
-        return {"map": [[key, pack(item, tensors, f"{path}/{key}")] for key, item in value.items()]}
-    if isinstance(value, (list, tuple)):
-        items = [pack(item, tensors, f"{path}/{i}") for i, item in enumerate(value)]
-        return {"list" if isinstance(value, list) else "tuple": items}
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    raise TypeError(f"a state holds tensors, numbers and strings, not {type(value).__name__} (at {path})")
-
-
-def unpack(value: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """What `pack` packed."""
-    if not isinstance(value, dict):
-        return value
-    ((kind, content),) = value.items()
-    if kind == "tensor":
-        return tensors[content]
-    if kind == "map":
-        return {key: unpack(item, tensors) for key, item in content}
-    items = [unpack(item, tensors) for item in content]
-    return items if kind == "list" else tuple(items)

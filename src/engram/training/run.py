@@ -25,7 +25,8 @@ from engram.core.seeding import aside, generator
 from engram.core.size import no_larger_than
 from engram.data import absolute
 from engram.training import distributed
-from engram.training.folder import RunFolder, writing
+from engram.training.files import writing
+from engram.training.folder import RunFolder
 from engram.training.machine import machine
 
 RUNS = Path("runs")
