@@ -41,7 +41,7 @@ WHOLE = [
     "depth",
     "lif",
 ]
-DIVIDED = ["gpt", "cnn", "vae", "rbm", "clip", "diffusion", "predictive-coding"]
+DIVIDED = ["gpt", "cnn", "vae", "rbm", "clip", "diffusion", "gan", "predictive-coding"]
 DOUBLE = ["gpt", "cnn", "vae", "rbm"]
 OTHERS = {
     "uneven": ("gpt", {"batch": 5, "accumulate": 2, "clip": 0.5}, False),
@@ -49,6 +49,7 @@ OTHERS = {
     "rounds": ("gpt", {"stretches": "rounds"}, False),
     "tempered": ("rbm", {"replicas": 3}, False),
     "contrast": ("rbm", {"persistent": False, "momentum": 0.5, "centred": False}, False),
+    "turns": ("gan", {"batch": 22, "rules": "hinge", "rounds": 2}, False),
     "patience": ("mlp", {"every": 5, "patience": 1, "lr": 0.0}, True),
 }
 

@@ -157,6 +157,25 @@ def meet(changes: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
     return met
 
 
+def gradients(loss: Tensor, model: nn.Module) -> dict[str, Tensor]:
+    """The gradients of the weights of a model, by name, lying as the weights do; those that play no part have none."""
+    weights = dict(model.named_parameters())
+    for weight in weights.values():
+        weight.grad = None
+    loss.backward(inputs=list(weights.values()))
+    found = {name: weight.grad for name, weight in weights.items() if weight.grad is not None}
+    for weight in weights.values():
+        weight.grad = None
+    return found
+
+
+def give(gradients: Mapping[str, Tensor], model: nn.Module) -> None:
+    """Let the gradients of weights be the means of these over the processes."""
+    met = meet(gradients, model)
+    for name, weight in model.named_parameters():
+        weight.grad = met.get(name)
+
+
 class Summed(torch.autograd.Function):
     """The sum over the processes; backwards, so are the slopes."""
 

@@ -12,6 +12,7 @@ D, whose weights stay as they are while it does.
 """
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,7 +23,7 @@ from torch.nn import functional as F
 from engram.core import together
 from engram.core.average import Average
 from engram.core.errors import EngramError
-from engram.core.learner import Batch, Metrics, cut, restore
+from engram.core.learner import Batch, Metrics, cut, restore, saved
 from engram.core.tap import tap
 from engram.layers.coders import LEAK, Coding, Dense, Down, Up
 
@@ -134,32 +135,45 @@ class Adversarial:
                 "The gradient penalty differentiates twice, and batch normalisation in several processes only once: "
                 "add --no-judge-norm."
             )
-        betas = (contest.beta1, 0.99)
+        for part in (model.discriminator, model.generator, self.player):
+            together.shard(part)
+        self.players = {"generator": self.player, "discriminator": model.discriminator}
+        rates, betas = {"generator": contest.lr, "discriminator": contest.judge_lr}, (contest.beta1, 0.99)
         self.optimizers = {
-            "generator": torch.optim.Adam(self.player.parameters(), contest.lr, betas, fused=True),
-            "discriminator": torch.optim.Adam(model.discriminator.parameters(), contest.judge_lr, betas, fused=True),
+            name: torch.optim.Adam(player.parameters(), rates[name], betas, fused=True)
+            for name, player in self.players.items()
         }
 
     def step(self, batch: Batch) -> Metrics:
         """Codes come with the batch: one set for each turn of the discriminator, and one for the generator."""
-        ((batch, self.share),) = cut(batch, 1)
-        model, left = self.model, 1 - self.done / self.steps if self.contest.decay else 1.0
+        left = 1 - self.done / self.steps if self.contest.decay else 1.0
         for optimizer, lr in zip(self.optimizers.values(), (self.contest.lr, self.contest.judge_lr), strict=True):
             optimizer.param_groups[0]["lr"] = lr * left
-        self.player.train()
-        model.discriminator.train()
+        for player in self.players.values():
+            player.train()
         codes: tuple[Tensor, ...] = batch["codes"].unbind(1)
-        for part, z_BZ in zip(model.config.inside(batch["x"]).chunk(self.contest.rounds), codes, strict=False):
-            with torch.no_grad():
-                made = model.make(z_BZ[: len(part)], self.player)
-            metrics = self._judge_learns(part, made)
-        metrics |= self._generator_learns(codes[-1])
+        for x, z_BZ in zip(batch["x"].chunk(self.contest.rounds), codes, strict=False):
+            metrics = self._turn("discriminator", {"x": x, "z": z_BZ[: len(x)]}, self._judge)
+        metrics |= self._turn("generator", {"z": codes[-1]}, self._deceive)
         self.average.follow()
         self.done += 1
-        return {name: self.share * value for name, value in metrics.items()}
+        return metrics
 
-    def _judge_learns(self, real: Tensor, made: Tensor) -> Metrics:
-        D = self.model.discriminator
+    def _turn(self, name: str, batch: Batch, play: Callable[..., tuple[Tensor, Metrics]]) -> Metrics:
+        """One player learns from the loss of what is played, and from nothing else."""
+        ((part, share),) = cut(batch, 1)
+        player = self.players[name]
+        with together.whole(self.model.discriminator), together.whole(self.player):
+            loss, metrics = play(**part)
+            found = together.gradients(share * loss, player)
+        together.give(found, player)
+        self.optimizers[name].step()
+        return {key: share * value for key, value in metrics.items()}
+
+    def _judge(self, x: Tensor, z: Tensor) -> tuple[Tensor, Metrics]:
+        D, real = self.model.discriminator, self.model.config.inside(x)
+        with torch.no_grad():
+            made = self.model.make(z, self.player)
         real_B, made_B = D(real)[:, 0], D(made)[:, 0]  # apart: a batch of both would be normalised as one
         if self.contest.rules == "notes":
             loss = F.softplus(-real_B).mean() + F.softplus(made_B).mean()  # (3)
@@ -167,31 +181,18 @@ class Adversarial:
             loss = F.relu(1 - real_B).mean() + F.relu(1 + made_B).mean()  # (5)
         else:
             loss = made_B.mean() - real_B.mean() + PENALTY * penalty(D, real, made)  # (6)
-        self._descend("discriminator", loss)
         right = ((real_B > 0).float().mean() + (made_B <= 0).float().mean()) / 2
-        return {
+        return loss, {
             "judge_loss": loss.detach(),
             "judge_accuracy": right,
             "real_score": real_B.detach().mean(),
             "made_score": made_B.detach().mean(),
         }
 
-    def _generator_learns(self, z_BZ: Tensor) -> Metrics:
-        for weight in self.model.discriminator.parameters():
-            weight.requires_grad_(False)
-        made_B = self.model.discriminator(self.model.make(z_BZ, self.player))[:, 0]
+    def _deceive(self, z: Tensor) -> tuple[Tensor, Metrics]:
+        made_B = self.model.discriminator(self.model.make(z, self.player))[:, 0]
         loss = F.softplus(-made_B).mean() if self.contest.rules == "notes" else -made_B.mean()  # (4), (5), (6)
-        self._descend("generator", loss)
-        for weight in self.model.discriminator.parameters():
-            weight.requires_grad_(True)
-        return {"generator_loss": loss.detach()}
-
-    def _descend(self, player: str, loss: Tensor) -> None:
-        optimizer = self.optimizers[player]
-        optimizer.zero_grad()
-        (loss if self.share == 1 else loss * self.share).backward()
-        together.average([weight.grad for weight in optimizer.param_groups[0]["params"]])
-        optimizer.step()
+        return loss, {"generator_loss": loss.detach()}
 
     def to(self, place: torch.device) -> None:
         self.model.to(place)
@@ -200,14 +201,14 @@ class Adversarial:
     def state_dict(self) -> dict[str, Any]:
         return {
             "done": self.done,
-            "player": self.player.state_dict(),
+            "player": together.full(self.player.state_dict(), everywhere=False),
             "averaged": self.average.done,
-            "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
+            "optimizers": dict(zip(self.optimizers, saved(list(self.optimizers.values())), strict=True)),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.done, self.average.done = state["done"], state["averaged"]
-        self.player.load_state_dict(state["player"])
+        together.take(self.player, state["player"])
         for name, optimizer in self.optimizers.items():
             restore(optimizer, state["optimizers"][name])
 

@@ -184,9 +184,7 @@ class LocalLearning:
         learn = self._backprop if self.settling.learning == "backprop" else self._settle
         with together.whole(self.model):
             found, metrics = learn(part["bottom"], part["top"])
-        met = together.meet({name: share * gradient for name, gradient in found.items()}, self.model)
-        for name, weight in self.model.named_parameters():
-            weight.grad = met.get(name)
+        together.give({name: share * gradient for name, gradient in found.items()}, self.model)
         metrics = {name: share * value for name, value in metrics.items()}
         self.done += 1
         descend(self.optimizers, self.descent.rate(self.done / self.steps))
@@ -209,9 +207,7 @@ class LocalLearning:
     def _backprop(self, bottom: Tensor, top: Tensor) -> tuple[dict[str, Tensor], Metrics]:
         away = bottom - self.model(top)
         loss = 0.5 * away.square().sum(1).mean() / self.model.config.bottom_variance
-        weights = dict(self.model.named_parameters())
-        found = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
-        return {name: g for name, g in zip(weights, found, strict=True) if g is not None}, {"loss": loss.detach()}
+        return together.gradients(loss, self.model), {"loss": loss.detach()}
 
     def to(self, place: torch.device) -> None:
         self.model.to(place)
