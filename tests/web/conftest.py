@@ -76,8 +76,9 @@ class LabProcess:
             self.child.kill()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """The tests of a file share a lab: whoever runs them in several processes keeps them together."""
+    """The tests of a file share a lab: xdist, which comes next, keeps them together in one process."""
     for item in items:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
