@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engram.core.errors import EngramError
 from engram.training import folder as folders
-from engram.training.files import pack, serialise, unpack
+from engram.training.files import pack, sealed, serialise, unpack, unsealed
 from engram.training.folder import RunFolder
 from tests.conftest import python
 
@@ -149,6 +149,15 @@ def test_weights_that_are_replaced_while_they_are_read_are_read_again(folder, mo
 
     monkeypatch.setattr(folders, "read", late)
     assert folder.weights()["w"][0] == 3
+
+
+@pytest.mark.parametrize("sha256", [[], {}, None, 1, {"model.safetensors": []}, {"model.safetensors": None}])
+def test_a_checkpoint_that_is_sealed_without_a_hash_is_named(folder, sha256):
+    folder.save(1, weights(1.0), {}, set(), 1)
+    place = folder.path / "state" / "000000001" / "checkpoint.json"
+    place.write_bytes(sealed({**unsealed(place), "sha256": sha256}))
+    with pytest.raises(EngramError, match="has no hash of the model"):
+        folder.weights()
 
 
 def test_what_a_killed_process_left_is_cleared_away_and_what_another_writes_is_not(folder, tmp_path):

@@ -348,9 +348,12 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
 
 
-def sha256_of(place: Path) -> Any:
+def sha256_of(place: Path) -> str:
     """The hash of the model that a checkpoint.json records."""
     try:
-        return unsealed(place)["sha256"]["model.safetensors"]
+        found = unsealed(place)["sha256"]["model.safetensors"]
     except (KeyError, TypeError):
-        raise EngramError(f"{place} is damaged: it has no hash of the model.") from None
+        found = None
+    if not isinstance(found, str):
+        raise EngramError(f"{place} is damaged: it has no hash of the model.")
+    return found
