@@ -169,9 +169,9 @@ def gradients(loss: Tensor, model: nn.Module) -> dict[str, Tensor]:
     return found
 
 
-def give(gradients: Mapping[str, Tensor], model: nn.Module) -> None:
-    """Let the gradients of weights be the means of these over the processes."""
-    met = meet(gradients, model)
+def give(found: Mapping[str, Tensor], model: nn.Module) -> None:
+    """Let the gradients of weights, by name, be the means over the processes of what each has found."""
+    met = meet(found, model)
     for name, weight in model.named_parameters():
         weight.grad = met.get(name)
 
