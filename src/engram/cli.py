@@ -282,10 +282,6 @@ def sample(words: list[str]) -> int:
             step: take the checkpoint of this step instead of the newest
             json: print JSON instead
         """
-        if count is not None and count < 1:
-            raise EngramError(f"count must be at least 1, not {count}.")
-        if not 0 <= seed < 2**63:
-            raise EngramError(f"seed must be from 0 to 2^63 - 1, not {seed}.")
         from engram.figures.report import write_sample
 
         told: list[str] = []

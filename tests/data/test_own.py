@@ -12,6 +12,7 @@ from PIL import Image
 from engram import data
 from engram.core.errors import EngramError
 from engram.data import pictures, tables
+from engram.data.series import read_series
 
 RNG = np.random.default_rng(0)
 
@@ -170,6 +171,16 @@ def test_floats_from_0_to_1_are_pictures_too(tmp_path):
 def test_npy_of_points(tmp_path):
     np.save(tmp_path / "d.npy", RNG.standard_normal((30, 2)))
     assert data.load(tmp_path / "d.npy").info.columns == {"point": "float32 2"}
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_arrays_of_either_order_of_bytes(tmp_path, order):
+    """What another machine or an instrument wrote, most significant byte first, is the same data."""
+    x = RNG.standard_normal((30, 2)).astype(np.float32)
+    np.savez(tmp_path / "d.npz", x_train=x.astype(f"{order}f4"), y_train=np.arange(30).astype(f"{order}i8"))
+    np.save(tmp_path / "d.npy", x.astype(f"{order}f4"))
+    assert data.load(tmp_path / "d.npz").train["point"].shape[1] == 2
+    assert torch.equal(read_series(tmp_path / "d.npy").float(), torch.from_numpy(x))
 
 
 def test_measured_labels_are_targets(tmp_path):

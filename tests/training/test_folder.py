@@ -96,6 +96,14 @@ def test_metrics_past_the_checkpoint_are_cut(folder):
     assert folder.metrics() == [{"step": 1, "loss": math.pi}]
 
 
+@pytest.mark.parametrize("size", [None, -1, 10**6, "7", True, 1.0])
+def test_a_length_of_the_metrics_that_cannot_be_is_refused_and_nothing_is_cut(folder, size):
+    folder.append_metrics([{"step": 1}])
+    with pytest.raises(EngramError, match="the checkpoint knows of"):
+        folder.cut_metrics(size)
+    assert folder.metrics() == [{"step": 1}]
+
+
 def test_a_line_that_is_still_being_written_is_left_out(folder):
     folder.append_metrics([{"step": 1}])
     with (folder.path / "metrics.jsonl").open("ab") as file:

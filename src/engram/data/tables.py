@@ -191,16 +191,21 @@ def _opened(path: Path) -> Any:
         with path.open("rb") as stream:
             loaded = np.load(stream, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
-                return loaded
+                return _native(loaded)
             arrays = dict(loaded)
         if not all(isinstance(array, np.ndarray) for array in arrays.values()):  # np.load gives other members as bytes
             raise ValueError("it holds something else")
-        return arrays
+        return {name: _native(array) for name, array in arrays.items()}
     except OSError:
         raise
     except Exception as error:  # what NumPy, zipfile and zlib say of damage has no common kind
         why = "it holds Python objects" if "allow_pickle" in str(error) else str(error) or type(error).__name__
         raise EngramError(f"{path} cannot be read as NumPy arrays of numbers: {why.rstrip('.')}.") from error
+
+
+def _native(array: Array) -> Array:
+    """The same numbers in this machine's order of bytes, the only one that torch reads."""
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _unpacked(path: Path) -> int:

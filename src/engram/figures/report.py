@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from engram.core.errors import EngramError
 from engram.core.registry import Recipe, Request, Sample, settings
 from engram.core.seeding import aside, generator
 from engram.core.tap import watch
@@ -91,8 +92,13 @@ def write_sample(
 
 def sampled(run: Run, count: int | None, seed: int, ask: Any, say: Callable[[str], None] = lambda text: None) -> Sample:
     """What the model makes when it is asked."""
+    count = run.recipe.samples if count is None else count
+    if count < 1:
+        raise EngramError(f"count must be at least 1, not {count}.")
+    if not 0 <= seed < 2**63:
+        raise EngramError(f"seed must be from 0 to 2^63 - 1, not {seed}.")
     with aside(run.learner.model, seed):
-        request = Request(run.recipe.samples if count is None else count, generator(seed, "sample"), ask, say)
+        request = Request(count, generator(seed, "sample"), ask, say)
         return run.recipe.sample(run.learner, run.data, request)
 
 

@@ -172,11 +172,11 @@ class RunFolder:
             return []
         return measurements(read_text(path).split(b"\n")[:-1], path)
 
-    def cut_metrics(self, size: int) -> None:
-        """Forget what was measured after the checkpoint that was made when the file had `size` bytes."""
+    def cut_metrics(self, size: Any) -> None:
+        """Forget what was measured after the checkpoint that says that the file had `size` bytes."""
         path = self.path / "metrics.jsonl"
         found = path.stat().st_size if path.exists() else 0
-        if found < size:
+        if type(size) is not int or not 0 <= size <= found:
             raise EngramError(f"{path} is damaged: it has {found} bytes, and the checkpoint knows of {size}.")
         with writing(path), path.open("ab") as file:
             file.truncate(size)

@@ -103,12 +103,12 @@ class Run:
         about = run._load()
         if run.recipe.steps <= run.step and "steps" in changes:
             raise EngramError(f"{path} is at step {run.step} already: --steps must be more.")
-        together.from_first(lambda: run._tidy(about["metrics_bytes"], bool(changes)))
+        together.from_first(lambda: run._tidy(about.get("metrics_bytes"), bool(changes)))
         if changes:
             run.stopped = run.finished = False
         return run
 
-    def _tidy(self, metrics_bytes: int, changed: bool) -> None:
+    def _tidy(self, metrics_bytes: Any, changed: bool) -> None:
         """Let the folder be as the checkpoint knows it: the run may have died just before or after."""
         self.folder.cut_metrics(metrics_bytes)
         self.folder.settle(self.step, self.kept, self.published)
