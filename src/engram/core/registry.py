@@ -251,7 +251,7 @@ def from_json(default: Any, values: Mapping[str, Any]) -> Any:
 def replaced(default: Any, changes: Mapping[str, Any]) -> Any:
     """dataclasses.replace for values that come from outside: each must be a field's, and of its kind."""
     hints = get_type_hints(type(default))
-    names = [field.name for field in dataclasses.fields(default)]
+    names, taken = [field.name for field in dataclasses.fields(default)], {}
     for name, value in changes.items():
         if name not in names:
             raise unknown(f"field of {type(default).__qualname__}", name, names)
@@ -262,7 +262,8 @@ def replaced(default: Any, changes: Mapping[str, Any]) -> Any:
             kind = type(was).__name__
             raise EngramError(f"{name} of {type(default).__qualname__} must be {kind}, and {value!r} was found.")
         must_be_moderate(name, value)
-    return dataclasses.replace(default, **changes)
+        taken[name] = float(value) if type(was) is float else value
+    return dataclasses.replace(default, **taken)
 
 
 def fits(was: Any, value: Any) -> bool:

@@ -277,9 +277,10 @@ def _encoded(path: Path, labels: Mapping[str, Array]) -> tuple[str, dict[str, Te
     """Labels as numbers from 0 with the names of the classes; measured values as they are, to be regressed."""
     if not labels:
         return "label", {}, ()
+    for y in labels.values():
+        if y.dtype.kind not in "biufU":
+            raise EngramError(f"{path} has labels of type {y.dtype}: they must be numbers or words.")
     joined = np.concatenate([y.ravel() for y in labels.values()])
-    if joined.dtype.kind not in "biufU":
-        raise EngramError(f"{path} has labels of type {joined.dtype}: they must be numbers or words.")
     if joined.dtype.kind == "U" and all(map(_is_number, joined)):
         joined = joined.astype(np.float64)
     lengths = np.cumsum([y.size for y in labels.values()])[:-1]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from engram.core.errors import EngramError
 from engram.core.registry import from_json
 from engram.core.seeding import aside
 from engram.data.own import load_own
@@ -14,6 +15,9 @@ from engram.figures.report import looked, sampled
 from engram.lab.arrays import picture, plot
 from engram.lab.desk import Answer, Models, ask
 from engram.lab.workshop import OWN
+
+MOST = 1000
+"""things that are made for a page at once"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +75,8 @@ class Make:
 @ask("views.sample")
 def sample(asked: Make, models: Models) -> Answer:
     """What `engram sample` makes."""
+    if asked.count > MOST:
+        raise EngramError(f"The lab makes {MOST} things at once at most: `engram sample` makes more.")
     run = models.open(asked.run, asked.step)
     made = sampled(run, asked.count or None, asked.seed, from_json(run.recipe.Ask(), asked.asked))
     image = picture(png(made.image, scale=3)) if made.image is not None else None

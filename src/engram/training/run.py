@@ -121,6 +121,8 @@ class Run:
         model, state, about = self.folder.load(step)
         fill(self.learner.model, model, self.folder.path)
         try:
+            if not alike(self._state(), state):
+                raise TypeError("a state of another form")
             self.learner.load_state_dict(state["learner"])
             self.batches.load_state_dict(state["batches"])
             self._take_noise(state)
@@ -165,6 +167,12 @@ class Run:
     def save(self, weights: dict[str, Tensor] | None = None) -> None:
         """Write a checkpoint: after it, this run can be continued exactly from here."""
         self._meet_window()
+        state = self._state()
+        weights = together.full(weights or self.learner.model.state_dict(), everywhere=False)
+        together.from_first(lambda: self.folder.save(self.step, weights, state, self.kept, self.published))
+
+    def _state(self) -> dict[str, Any]:
+        """All that the next step depends on beside the weights."""
         rng, *others = together.gathered(self._noise())
         state = {
             "step": self.step,
@@ -177,10 +185,7 @@ class Run:
             "learner": self.learner.state_dict(),
             "batches": self.batches.state_dict(),
         }
-        if others:
-            state["other_rngs"] = others
-        weights = together.full(weights or self.learner.model.state_dict(), everywhere=False)
-        together.from_first(lambda: self.folder.save(self.step, weights, state, self.kept, self.published))
+        return state | {"other_rngs": others} if others else state
 
     @property
     def kept(self) -> set[int]:
@@ -331,6 +336,26 @@ def recipe_of(folder: RunFolder) -> Recipe:
         raise EngramError(f"{folder.path / 'recipe.json'} is damaged: it has no fields.")
     recipe: Recipe = from_json(recipe_class(folder)(), fields)
     return recipe
+
+
+def alike(known: Any, found: Any) -> bool:
+    """Whether a state has the form of one that is known: the same names, and values of the same kinds.
+
+    What is empty or none at the beginning may be anything later; how many processes there were may differ.
+    """
+    if isinstance(known, Mapping):
+        names = known.keys() - {"other_rngs"}
+        return isinstance(found, Mapping) and all(name in found and alike(known[name], found[name]) for name in names)
+    if isinstance(known, (list, tuple)):
+        same = type(known) is type(found) and (not known or len(known) == len(found))
+        return same and all(map(alike, known, found))
+    if known is None:
+        return True
+    if isinstance(known, Tensor):
+        return isinstance(found, Tensor)
+    if isinstance(found, int) and abs(found) >= 2**63:
+        return False
+    return type(known) is type(found) or (type(known) is float and type(found) is int)
 
 
 def fill(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
