@@ -213,3 +213,38 @@ def test_bfloat16_multiplies_in_fewer_bits_and_keeps_weights_in_all():
     assert losses[0] != losses[1]
     assert abs(losses[0] - losses[1]) < 0.02 * losses[0]
     assert {weight.dtype for weight in short.model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("name", ["sgd", "momentum", "adam", "adamw", "muon", "rmsprop", "adafactor", "nadam"])
+def test_an_optimiser_goes_on_from_its_moments_with_the_options_of_its_recipe(name):
+    def begun():
+        torch.manual_seed(0)
+        return Gradient(nn.Linear(4, 3), quadratic, Descent(optimizer=name, lr=0.01), 10)
+
+    straight, first, second = begun(), begun(), begun()
+    batch = {"x": torch.randn(5, 4), "t": torch.randn(5, 3)}
+    for learner in (straight, first):
+        learner.step(batch)
+    saved = first.state_dict()
+    for optimizer in saved["optimizers"]:
+        optimizer["param_groups"] = [{**group, "lr": "much", "fused": 3} for group in optimizer["param_groups"]]
+    second.model.load_state_dict(first.model.state_dict())
+    second.load_state_dict(saved)
+    for learner in (straight, second):
+        learner.step(batch)
+    for a, b in zip(straight.model.parameters(), second.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("name", ["momentum", "adam", "adamw", "muon"])
+def test_moments_that_are_not_those_of_their_weight_are_refused(name):
+    """A fused kernel would read and write past their end."""
+    learner = Gradient(nn.Linear(4, 3), quadratic, Descent(optimizer=name), 10)
+    learner.step({"x": torch.randn(5, 4), "t": torch.randn(5, 3)})
+    for optimizer in range(len(learner.optimizers)):
+        for moment in learner.state_dict()["optimizers"][optimizer]["state"][0]:
+            for wrong in (torch.zeros(2), torch.zeros(0), torch.zeros(12), None):
+                state = learner.state_dict()
+                state["optimizers"][optimizer]["state"][0][moment] = wrong
+                with pytest.raises((AttributeError, TypeError, ValueError)):
+                    learner.load_state_dict(state)

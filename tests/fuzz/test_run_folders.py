@@ -81,6 +81,7 @@ def resumed(folder):
     run = None
     try:
         run = Run.resume(folder)
+        run.advance()
     finally:
         if run:
             run.folder.release()

@@ -176,13 +176,33 @@ def saved(optimizers: Sequence[torch.optim.Optimizer]) -> Any:
 
 
 def restore(optimizer: torch.optim.Optimizer, before: dict[str, Any]) -> None:
-    """Put an optimiser back to where it was saved."""
-    optimizer.load_state_dict(before)
+    """Put an optimiser back to where it was saved: its moments, for its options are the recipe's."""
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": before["state"]})
     for weight, state in optimizer.state.items():
+        must_fit(optimizer, weight, state)
         for name, value in state.items():
             if isinstance(value, Tensor) and value.shape == weight.shape:
                 # fused kernels walk through memory: a moment must lie there as its weight does
                 state[name] = together.like(value, weight)
+
+
+MOMENTS: dict[type[torch.optim.Optimizer], tuple[str, ...]] = {
+    torch.optim.SGD: ("momentum_buffer",),
+    torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"),
+    torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq"),
+    Muon: ("momentum",),
+}
+"""what optimisers remember of a weight that has learnt: numbers as many as it has, and how many steps"""
+
+
+def must_fit(optimizer: torch.optim.Optimizer, weight: Tensor, state: dict[str, Any]) -> None:
+    """Refuse moments that are not those of their weight: a fused kernel would walk past their end."""
+    names = MOMENTS.get(type(optimizer))
+    if names is None or not state:  # other optimisers look at what they are given
+        return
+    for name in names:
+        if state[name].shape != (() if name == "step" else weight.shape):
+            raise ValueError(f"{name} has the shape {tuple(state[name].shape)}")
 
 
 def recompute(model: nn.Module) -> None:
