@@ -127,3 +127,9 @@ def test_colours_are_mixed_picture_by_picture(batch, generator):
 def test_parts_must_be_parts(changes):
     with pytest.raises(EngramError, match=next(iter(changes))):
         Augment(**changes)
+
+
+def test_a_shift_beyond_the_picture_is_as_far_as_it_goes():
+    made = Augment(shift=2**31)(torch.ones(50, 1, 3, 4), torch.Generator().manual_seed(0))
+    assert made.shape == (50, 1, 3, 4)
+    assert set(made.flatten(1).sum(1).tolist()) - {12.0}

@@ -77,11 +77,12 @@ def opened(folder, said):
         json.dumps([shelf.names(), shelf.summary("run"), shelf.lines("run")])
 
 
-def resumed(folder):
+def resumed(folder, steps=0):
     run = None
     try:
         run = Run.resume(folder)
-        run.advance()
+        for _ in range(steps):
+            run.advance()
     finally:
         if run:
             run.folder.release()
@@ -127,6 +128,8 @@ def test_a_checkpoint_that_is_sealed_around_other_values(copied, data, name):
     with contextlib.suppress(ValueError, RecursionError):  # what this very test cannot read
         put(path, sealed(json.loads(written(value))) if data.draw(st.booleans()) else written(value))
     opened(folder, (name, value))
+    with lawful(folder, (name, value)):
+        resumed(folder, steps=2)
 
 
 def test_a_model_is_no_larger_than_its_weights(copied):
@@ -166,6 +169,8 @@ def test_a_checkpoint_that_is_sealed_around_other_tensors(copied, data, name, wh
     if which == "model":
         put(folder / "model.safetensors", content)
     opened(folder, (name, which, content))
+    with lawful(folder, (name, which, content)):
+        resumed(folder, steps=2)
 
 
 NAMES = ("000000000", "9" * 30, "9" * 5000, "-1", "٣", "²", "00000000²", "x", "1e9", "000000004.partial", " 7", "..")

@@ -55,8 +55,9 @@ class Augment:
             larger_B = 1 + self.zoom * uniform(count) if self.zoom else None
             image_BCHW = rotate(image_BCHW, self.rotate * uniform(count), larger_B)
         if self.shift:
-            down_B, right_B = (uniform(2, count) * (self.shift + 0.5)).round().long().clamp(-self.shift, self.shift)
-            image_BCHW = shift(image_BCHW, down_B, right_B, self.shift)
+            most = min(self.shift, max(image_BCHW.shape[2:]))  # farther there is nothing left of a picture
+            down_B, right_B = (uniform(2, count) * (most + 0.5)).round().long().clamp(-most, most)
+            image_BCHW = shift(image_BCHW, down_B, right_B, most)
         if self.colour:
             image_BCHW = mixed(image_BCHW, self.colour * uniform(count, image_BCHW.shape[1], image_BCHW.shape[1]),
                                self.colour * uniform(count))  # fmt: skip
