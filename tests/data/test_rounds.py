@@ -56,3 +56,11 @@ def test_another_seed_is_another_order():
 def test_a_text_that_is_too_short_is_refused():
     with pytest.raises(EngramError, match="lower --context"):
         source(length=13)
+
+
+def test_a_place_that_no_round_has_is_refused():
+    rounds = source()
+    last = rounds.order(0).ends[-1]
+    rounds.load_state_dict({"round": 0, "position": last})
+    with pytest.raises(ValueError, match="has no place"):
+        rounds.load_state_dict({"round": 0, "position": last + 1})

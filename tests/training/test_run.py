@@ -3,13 +3,14 @@
 import re
 
 import pytest
+import torch
 
 from engram import load, run
 from engram.core.errors import EngramError
 from engram.core.registry import catalogue
 from engram.training.loop import train
 from engram.training.progress import Progress, clock
-from engram.training.run import Run, milestones
+from engram.training.run import Run, alike, milestones
 from tests.conftest import content, tiny
 
 
@@ -114,3 +115,27 @@ def test_whether_a_folder_is_in_use_is_told_without_harm(tmp_path):
     started.folder.release()
     assert not other.in_use()
     Run.resume(tmp_path / "run").folder.release()
+
+
+STATE = {"step": 4, "best": (2, 0.5), "flag": True, "noise": torch.zeros(3), "window": [], "moments": {}, "none": None}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{}, {"step": 0}, {"best": (3, 1)}, {"window": [{"loss": 1.0}]}, {"moments": {0: 1}}, {"none": "x"}, {"more": 1}],
+)
+def test_a_state_of_the_same_form_is_taken(change):
+    assert alike(STATE, {**STATE, **change})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"step": -1}, {"step": 4.0}, {"step": True}, {"step": 2**63}, {"step": []}, {"best": [2, 0.5]}, {"best": (2,)},
+        {"best": (0.5, 2)}, {"flag": 1}, {"noise": [0.0]}, {"noise": None}, {"window": {}}, {"moments": []},
+    ],
+)  # fmt: skip
+def test_a_state_of_another_form_is_not(change):
+    assert not alike(STATE, {**STATE, **change})
+    (name,) = change
+    assert not alike(STATE, {key: value for key, value in STATE.items() if key != name})

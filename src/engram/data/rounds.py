@@ -85,3 +85,5 @@ class Rounds:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.round, self.position = state["round"], state["position"]
+        if self.position > self.order(self.round).ends[-1]:
+            raise ValueError(f"a round of {self.order(self.round).ends[-1]} stretches has no place {self.position}")

@@ -353,8 +353,8 @@ def alike(known: Any, found: Any) -> bool:
         return True
     if isinstance(known, Tensor):
         return isinstance(found, Tensor)
-    if isinstance(found, int) and abs(found) >= 2**63:
-        return False
+    if type(known) is int:
+        return type(found) is int and (0 if known >= 0 else -(2**63)) <= found < 2**63  # what counts something
     return type(known) is type(found) or (type(known) is float and type(found) is int)
 
 
