@@ -32,6 +32,7 @@ from torch import Tensor, nn
 
 from engram.core.errors import EngramError, unknown
 from engram.core.learner import Batch, Learner
+from engram.core.seeding import check_seed
 
 T = TypeVar("T")
 FromData = Annotated[T, tyro.conf.Fixed]
@@ -138,8 +139,7 @@ class Recipe(ABC):
         for field in ("minutes", "patience", "keep"):
             if not getattr(self, field) >= 0:
                 raise EngramError(f"{field} must not be negative, and is {getattr(self, field)}.")
-        if not 0 <= self.seed < 2**63:
-            raise EngramError(f"seed must be from 0 to 2^63 - 1, not {self.seed}.")
+        check_seed(self.seed)
 
     @classmethod
     def all_presets(cls) -> dict[str, Mapping[str, Any]]:

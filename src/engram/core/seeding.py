@@ -6,6 +6,13 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from engram.core.errors import EngramError
+
+
+def check_seed(seed: int) -> None:
+    if not 0 <= seed < 2**63:
+        raise EngramError(f"seed must be from 0 to 2^63 - 1, not {seed}.")
+
 
 def generator(seed: int, purpose: str = "") -> torch.Generator:
     """A generator of its own for each purpose, so that more of one kind of randomness does not shift another."""

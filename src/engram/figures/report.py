@@ -10,7 +10,7 @@ import numpy as np
 
 from engram.core.errors import EngramError
 from engram.core.registry import Recipe, Request, Sample, settings
-from engram.core.seeding import aside, generator
+from engram.core.seeding import aside, check_seed, generator
 from engram.core.tap import watch
 from engram.figures import network, page
 from engram.figures.curves import curves
@@ -95,8 +95,7 @@ def sampled(run: Run, count: int | None, seed: int, ask: Any, say: Callable[[str
     count = run.recipe.samples if count is None else count
     if count < 1:
         raise EngramError(f"count must be at least 1, not {count}.")
-    if not 0 <= seed < 2**63:
-        raise EngramError(f"seed must be from 0 to 2^63 - 1, not {seed}.")
+    check_seed(seed)
     with aside(run.learner.model, seed):
         request = Request(count, generator(seed, "sample"), ask, say)
         return run.recipe.sample(run.learner, run.data, request)

@@ -138,17 +138,17 @@ class Adversarial:
         for part in (model.discriminator, model.generator, self.player):
             together.shard(part)
         self.players = {"generator": self.player, "discriminator": model.discriminator}
-        rates, betas = {"generator": contest.lr, "discriminator": contest.judge_lr}, (contest.beta1, 0.99)
+        self.rates, betas = {"generator": contest.lr, "discriminator": contest.judge_lr}, (contest.beta1, 0.99)
         self.optimizers = {
-            name: torch.optim.Adam(player.parameters(), rates[name], betas, fused=True)
+            name: torch.optim.Adam(player.parameters(), self.rates[name], betas, fused=True)
             for name, player in self.players.items()
         }
 
     def step(self, batch: Batch) -> Metrics:
         """Codes come with the batch: one set for each turn of the discriminator, and one for the generator."""
         left = 1 - self.done / self.steps if self.contest.decay else 1.0
-        for optimizer, lr in zip(self.optimizers.values(), (self.contest.lr, self.contest.judge_lr), strict=True):
-            optimizer.param_groups[0]["lr"] = lr * left
+        for name, optimizer in self.optimizers.items():
+            optimizer.param_groups[0]["lr"] = self.rates[name] * left
         for player in self.players.values():
             player.train()
         codes: tuple[Tensor, ...] = batch["codes"].unbind(1)
