@@ -22,6 +22,7 @@ from numba import njit, prange
 from torch import Tensor
 
 from engram.core.errors import EngramError
+from engram.core.threads import parallel_njit
 from engram.layers.scan import FUSED, Array, new, piece, pieces, previous, run, scan, scan_back
 
 f32, i32 = np.float32, np.int32
@@ -136,7 +137,7 @@ def _forward_serial(zn_BT2H: Array, h0_BH: Array, h_BTH: Array) -> None:
         _forward(zn_BT2H[b], h0_BH[b], h_BTH[b], here, _beside(here, H))
 
 
-@njit(cache=True, error_model="numpy", nogil=True, parallel=True)
+@parallel_njit(error_model="numpy", nogil=True)
 def _forward_parallel(zn_BT2H: Array, h0_BH: Array, h_BTH: Array) -> None:
     B, H = h0_BH.shape
     for p in prange(pieces(B, H)):
@@ -152,7 +153,7 @@ def _backward_serial(zn_BT2H: Array, dh_BTH: Array, h0_BH: Array, h_BTH: Array, 
         _backward(zn_BT2H[b], dh_BTH[b], h0_BH[b], h_BTH[b], dzn_BT2H[b], dh0_BH[b], here, _beside(here, H))
 
 
-@njit(cache=True, error_model="numpy", nogil=True, parallel=True)
+@parallel_njit(error_model="numpy", nogil=True)
 def _backward_parallel(
     zn_BT2H: Array, dh_BTH: Array, h0_BH: Array, h_BTH: Array, dzn_BT2H: Array, dh0_BH: Array
 ) -> None:

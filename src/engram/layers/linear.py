@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from engram.core.threads import parallel_njit
+
 Array = npt.NDArray[Any]
 FEW = 8
 """rows up to which reading the matrix is what takes the time"""
@@ -47,22 +49,15 @@ def quick(x: Tensor, weight_OI: Tensor, few: int) -> bool:
     )
 
 
-def as_many_threads() -> None:
-    """Let numba use as many threads as torch."""
-    if numba.get_num_threads() != (threads := torch.get_num_threads()):
-        numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
-
-
 def product(x: Tensor, weight_OI: Array, scale_O: Array | None, bias_O: Array | None) -> Tensor:
     """x W' with each output scaled and moved, for few rows, of weights in 32 or 8 bits."""
     y = x.new_empty(*x.shape[:-1], len(weight_OI))
-    as_many_threads()
     width = x.shape[-1]
     _product(weight_OI, x.contiguous().view(-1, width).numpy(), scale_O, bias_O, y.view(-1, len(weight_OI)).numpy())
     return y
 
 
-@numba.njit(cache=True, fastmath=True, parallel=True)
+@parallel_njit(fastmath=True)
 def _product(W_OI: Array, x_NI: Array, scale_O: Array | None, bias_O: Array | None, y_NO: Array) -> None:
     for o in numba.prange(W_OI.shape[0]):
         for n in range(x_NI.shape[0]):

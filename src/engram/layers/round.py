@@ -21,10 +21,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from engram.core.threads import parallel_njit
 from engram.layers.attention import KeyValues
 from engram.layers.block import FUNCTIONS, Block
 from engram.layers.int8 import Int8Linear
-from engram.layers.linear import Linear, as_many_threads
+from engram.layers.linear import Linear
 
 Array = npt.NDArray[Any]
 CODE = {name: code for code, name in enumerate(FUNCTIONS)}
@@ -105,7 +106,6 @@ def norm_arrays(norm: nn.LayerNorm) -> Array:
 
 def pass_through(made: list[Round], h_E: Tensor, cache: list[KeyValues]) -> None:
     """Let one token go through all blocks: h becomes the stream after the last, and the cache remembers the token."""
-    as_many_threads()
     stream_E = h_E.numpy()
     for one, layer in zip(made, cache, strict=True):
         _round(one, stream_E, layer.k_BGSD[0].numpy(), layer.v_BGSD[0].numpy(), layer.length)
@@ -178,7 +178,7 @@ def _f(function: int, z: float) -> float:
     return z / (1 + math.exp(-(1.702 if function == QUICK_GELU else 1.0) * z))
 
 
-@numba.njit(cache=True, fastmath=True, parallel=True)
+@parallel_njit(fastmath=True)
 def _round(block: Round, h_E: Array, k_GSD: Array, v_GSD: Array, place: int) -> None:
     (Q, s_Q, b_Q), (K, s_K, b_K), (V, s_V, b_V), (P, s_P, b_P) = block.q, block.k, block.v, block.o
     (U, s_U, b_U), (C, s_C, b_C), (W, s_W, b_W) = block.up, block.gate, block.down

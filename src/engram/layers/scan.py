@@ -23,7 +23,7 @@ from numba import njit, prange
 from torch import Tensor
 
 from engram.core.errors import EngramError
-from engram.layers.linear import as_many_threads
+from engram.core.threads import parallel_njit
 
 Array = npt.NDArray[Any]
 TOGETHER = 256
@@ -134,7 +134,6 @@ def run(serial: Any, parallel: Any, *tensors: Tensor) -> None:
     arrays = [x.detach().contiguous().numpy() for x in tensors]
     if tensors[0].numel() < ENOUGH or torch.get_num_threads() == 1:
         return serial(*arrays)
-    as_many_threads()
     return parallel(*arrays)
 
 
@@ -185,7 +184,7 @@ def _forward_serial(a_BTH: Array, b_BTH: Array, h0_BH: Array, h_BTH: Array) -> N
         _forward(a_BTH[b], b_BTH[b], h0_BH[b], h_BTH[b], here)
 
 
-@njit(cache=True, error_model="numpy", nogil=True, parallel=True)
+@parallel_njit(error_model="numpy", nogil=True)
 def _forward_parallel(a_BTH: Array, b_BTH: Array, h0_BH: Array, h_BTH: Array) -> None:
     B, H = h0_BH.shape
     for p in prange(pieces(B, H)):
@@ -203,7 +202,7 @@ def _backward_serial(
         _backward(dh_BTH[b], a_BTH[b], h0_BH[b], h_BTH[b], da_BTH[b], db_BTH[b], dh0_BH[b], here)
 
 
-@njit(cache=True, error_model="numpy", nogil=True, parallel=True)
+@parallel_njit(error_model="numpy", nogil=True)
 def _backward_parallel(
     dh_BTH: Array, a_BTH: Array, h0_BH: Array, h_BTH: Array, da_BTH: Array, db_BTH: Array, dh0_BH: Array
 ) -> None:

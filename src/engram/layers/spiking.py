@@ -27,6 +27,7 @@ from numba import njit, prange
 from torch import Tensor
 
 from engram.core.errors import EngramError, unknown
+from engram.core.threads import parallel_njit
 
 Array = npt.NDArray[np.float32]
 Surrogate = Literal["fast_sigmoid", "arctan", "sigmoid", "triangle", "straight"]
@@ -150,7 +151,7 @@ def flat(x: Tensor) -> Array:
     return x.view(len(x), x.shape[1] * x.shape[2]).numpy() if x.ndim == 3 else x.view(1, -1).numpy()
 
 
-@njit(cache=True, error_model="numpy", nogil=True, parallel=True)
+@parallel_njit(error_model="numpy", nogil=True)
 def _forward(I_TM: Array, s_TM: Array, u_TM: Array, beta: Any, theta: Any) -> None:
     T, M = s_TM.shape
     for block in prange((M + TOGETHER - 1) // TOGETHER):
@@ -164,7 +165,7 @@ def _forward(I_TM: Array, s_TM: Array, u_TM: Array, beta: Any, theta: Any) -> No
                 u[i], s[i] = u_L[i], s_L[i]
 
 
-@njit(cache=True, error_model="numpy", nogil=True, fastmath=True, parallel=True)
+@parallel_njit(error_model="numpy", nogil=True, fastmath=True)
 def _backward(
     u_TM: Array, ds_TM: Array, du_TM: Array, dI_TM: Array, beta: Any, theta: Any, code: int, k: Any, truncate: int
 ) -> None:

@@ -15,6 +15,8 @@ import numpy as np
 from numba import njit, prange
 from numpy.typing import NDArray
 
+from engram.core.threads import parallel_njit
+
 Array = NDArray[np.float64]
 
 LANES = 64  # enough to keep the units of a core busy while each waits for its own exponential
@@ -81,7 +83,7 @@ def _advance_serial(
         _advance_lanes(state_4N, p_8N, step_ms, current_TN, recording_TRN, runge_kutta, first)
 
 
-@njit(cache=True, error_model="numpy", nogil=True, parallel=True, fastmath=FUSED)
+@parallel_njit(error_model="numpy", nogil=True, fastmath=FUSED)
 def _advance_parallel(
     state_4N: Array, p_8N: Array, step_ms: float, current_TN: Array, recording_TRN: Array, runge_kutta: bool
 ) -> None:

@@ -22,12 +22,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numba import njit, prange
+from numba import prange
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from engram.core.errors import EngramError
 from engram.core.tap import tap
+from engram.core.threads import parallel_njit
 from engram.neurons.kernels import compiled
 
 Array = NDArray[np.float64]
@@ -251,7 +252,7 @@ def _by_neuron(time_ms: Array, neuron: NDArray[Any], neurons: int) -> tuple[Arra
     return sorted_ms, sorted_neuron
 
 
-@njit(cache=True, error_model="numpy", nogil=True, parallel=True)
+@parallel_njit(error_model="numpy", nogil=True)
 def _from_spike_to_spike(
     tau_N: Array, wait_N: Array, u_N: Array, duration_ms: float, time_ms: Array, first_N: NDArray[np.int64]
 ) -> NDArray[np.int64]:
@@ -293,7 +294,7 @@ def _advance_serial(a: Advance, steps: int, exact: bool) -> None:
         _advance_lanes(a, steps, exact, first)
 
 
-@njit(cache=True, error_model="numpy", nogil=True, parallel=True)
+@parallel_njit(error_model="numpy", nogil=True)
 def _advance_parallel(a: Advance, steps: int, exact: bool) -> None:
     for group in prange((len(a.tau_N) + LANES - 1) // LANES):
         _advance_lanes(a, steps, exact, group * LANES)
