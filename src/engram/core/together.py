@@ -215,7 +215,7 @@ def divide(mesh: Any) -> Any:
 
 def dividing() -> bool:
     """Whether models are to be divided."""
-    return bool(_meshes)
+    return bool(_meshes) and not _alone
 
 
 def shard(model: nn.Module) -> None:

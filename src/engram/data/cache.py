@@ -5,20 +5,24 @@ not there at all, whatever was interrupted. A string column is kept as two tenso
 column of bitmaps as its bits; the header of the safetensors file says which is which.
 """
 
+import itertools
 import json
 import os
 import shutil
+import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from engram.core import together
 from engram.core.errors import EngramError
 from engram.data.columns import Bitmaps, Strings
 from engram.data.dataset import Parts, Split
@@ -26,6 +30,12 @@ from engram.data.sources import hash_of
 
 FULLY_CHECKED = 200 << 20
 """bytes up to which a file is hashed each time it is read; above that only its size is compared"""
+
+
+SILENT_SECONDS = 3.0
+REMINDER_SECONDS = 60.0
+"""a process that waits for another says so after the first, and again after each of the second"""
+LOCK_HOURS = 6
 
 
 class Damaged(Exception):
@@ -50,18 +60,39 @@ def complaining() -> Iterator[None]:
 
 
 @contextmanager
-def locked(name: str) -> Iterator[None]:
-    """Hold a data set's lock: only one process at a time obtains it. What a killed one left behind is cleared away."""
+def locked(name: str, what: str) -> Iterator[None]:
+    """Hold the lock of a cache entry, so that one process at a time makes it; `what` names the entry in messages.
+
+    The holder works alone: other processes of a distributed run wait for this lock, so a collective under it would
+    never end. The system releases the lock of a process that dies; what it left behind is removed.
+    """
     with complaining():
         folder().mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder() / f"{name}.lock")
-        lock.acquire()
+        acquire(lock, what)
     try:
         for stale in folder().glob(f".{name}-*"):
             shutil.rmtree(stale, ignore_errors=True)
-        yield
+        with together.alone():
+            yield
     finally:
         lock.release()
+
+
+def acquire(lock: FileLock, what: str) -> None:
+    """Acquire a lock; a wait of more than some seconds is announced, and it ends after `LOCK_HOURS`."""
+    deadline = time.monotonic() + 3600 * LOCK_HOURS
+    for pause in itertools.chain([SILENT_SECONDS], itertools.repeat(REMINDER_SECONDS)):
+        try:
+            lock.acquire(timeout=min(pause, max(0.0, deadline - time.monotonic())))
+            return
+        except Timeout:
+            if time.monotonic() >= deadline:
+                raise EngramError(
+                    f"Another process has been making {what} for {LOCK_HOURS} hours: end it if it hangs (it holds "
+                    f"{lock.lock_file}), and try again."
+                ) from None
+            print(f"engram: waiting for {what}, which another process is making", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -99,8 +130,8 @@ def write(name: str, parts: Parts) -> None:
         voucher = place / "voucher"
         voucher.write_text(json.dumps({"size": new.stat().st_size, "sha256": hash_of(new)}))
         voucher_of(name).unlink(missing_ok=True)
-        _settle(new, path_of(name))
-        _settle(voucher, voucher_of(name))
+        install(new, path_of(name))
+        install(voucher, voucher_of(name))
 
 
 def read(name: str) -> Parts:
@@ -133,8 +164,8 @@ def _voucher(name: str) -> dict[str, Any]:
     return voucher
 
 
-def _settle(new: Path, path: Path) -> None:
-    """Move a finished file to its place once it is safely on the disk."""
+def install(new: Path, path: Path) -> None:
+    """Move a complete file to its place once it is on disk."""
     new.chmod(0o644)  # safetensors writes for the owner alone, and a cache may be shared
     with new.open("rb+") as stream:
         os.fsync(stream.fileno())

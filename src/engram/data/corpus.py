@@ -185,7 +185,7 @@ def tokenised(text: Text, tokeniser: Tokeniser) -> Corpus:
     content = f"{text.identity} ".encode() + tokeniser.to_bytes()
     place = cache.folder() / "tokens" / hashlib.sha256(content).hexdigest()[:24]
     if not (place / "about.json").exists():
-        with cache.locked(f"tokens-{place.name}"):
+        with cache.locked(f"tokens-{place.name}", f"the tokens of {text.info.name}"):
             if not (place / "about.json").exists():
                 tokens.write(text.info.name, text.splits, tokeniser, place)
     splits = tokens.mapped(place)

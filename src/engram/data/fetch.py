@@ -17,7 +17,7 @@ def obtain(entry: Entry, from_file: Path | None = None) -> Parts:
     name = entry.info.name
     if from_file is None and (parts := _kept(name)) is not None:
         return parts
-    with cache.locked(name):
+    with cache.locked(name, f"the data set {name}"):
         if from_file is None and (parts := _kept(name)) is not None:
             return parts
         parts = _from_file(entry, from_file) if from_file is not None else _from_sources(entry)

@@ -100,7 +100,7 @@ def joined(corpus: Corpus, identity: str) -> Corpus:
     if not len(trie.steps):
         return corpus
     name = hashlib.sha256(f"{identity} ".encode() + corpus.tokeniser.to_bytes()).hexdigest()[:24]
-    with cache.locked(f"phrases-{name}"):
+    with cache.locked(f"phrases-{name}", f"the phrases of {corpus.info.name}"):
         splits = {
             part: _join(tokens, trie, cache.folder() / "tokens" / f"{name}-{part}")
             for part, tokens in corpus.splits.items()
@@ -121,7 +121,9 @@ def _join(tokens: Tokens, trie: Trie, place: Path) -> Tokens:
             size = _replace(*arrays, out, out_ends)
             out.flush()
             out_ends.flush()
-            about.write_text(json.dumps(int(size)))
+            complete = about.with_suffix(".partial")
+            complete.write_text(json.dumps(int(size)))
+            cache.install(complete, about)
         size = json.loads(about.read_text())
     if size < 1:
         raise EngramError("The text is too short to look for phrases in it.")

@@ -19,6 +19,7 @@ import hashlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import safetensors.torch
@@ -165,23 +166,27 @@ def classifier(data: Data) -> CNN:
     shape: dict[str, Any] = {"shape": tuple(image.shape[1:]), "classes": len(data.classes), **brightness(image)}
     model = CNN(replace(recipe.model, **shape)).eval()
     path = cache.path_of(name)
-    with cache.locked(name):
-        if path.exists():
-            try:
-                model.load_state_dict(safetensors.torch.load_file(path))
-                return model
-            except (SafetensorError, RuntimeError, OSError):
-                pass  # damaged, or of another make: it is trained anew
-        weights = taught(recipe, data)
-        with cache.complaining():
-            write(path, safetensors.torch.save(weights))
-    model.load_state_dict(weights)
+    if not load_weights(model, path):
+        with cache.locked(name, f"the classifier that scores images of {data.info.name}"):
+            if not load_weights(model, path):
+                with cache.complaining():
+                    write(path, safetensors.torch.save(taught(recipe, data)))
+                load_weights(model, path)
     return model
+
+
+def load_weights(model: CNN, path: Path) -> bool:
+    """Load weights from a file; False if there is none, or if it is damaged or of another architecture."""
+    try:
+        model.load_state_dict(safetensors.torch.load_file(path))
+    except (SafetensorError, RuntimeError, OSError):
+        return False
+    return True
 
 
 def taught(recipe: CNNRecipe, data: Data) -> dict[str, Tensor]:
     """The weights after all steps; nothing of it shows in what is random elsewhere."""
-    print(f"engram: training the classifier that judges pictures of {data.info.name}, once", file=sys.stderr)
+    print(f"engram: training the classifier that scores images of {data.info.name}, once", file=sys.stderr)
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(recipe.seed)
         learner, batches = recipe.learner(data), recipe.batches(data)
