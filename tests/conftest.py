@@ -1,8 +1,11 @@
 """What tests share: a run folder made once, and the command line called as a person calls it."""
 
 import json
+import os
 import subprocess
 import sys
+import time
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +17,30 @@ from engram.core.registry import catalogue
 from engram.training.loop import train
 from engram.training.progress import Progress
 from engram.training.run import Run
+from tests import processes
 
 RECIPES = sorted(catalogue())
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Mark every process of this run of the suite."""
+    if not hasattr(config, "workerinput"):
+        os.environ[processes.SUITE] = uuid.uuid4().hex
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Last of all, no process of the suite is left."""
+    if hasattr(session.config, "workerinput"):
+        return
+    suite, deadline = os.environ[processes.SUITE], time.monotonic() + 10
+    while (left := list(processes.marked(processes.SUITE, suite))) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if left:
+        commands = [(processes.PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode() for pid in left]
+        print("\nProcesses that the suite has left behind:", *commands, sep="\n  ")
+        processes.kill_marked(processes.SUITE, suite)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @dataclass(frozen=True)
@@ -112,8 +137,7 @@ def content(folder: Path) -> dict[str, object]:
 
 def python(code: str, *words: object, **options: object) -> subprocess.CompletedProcess[str]:
     """A Python process of its own, for what must not happen in this one."""
-    command = [sys.executable, "-c", code, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, **options)
+    return processes.run([sys.executable, "-c", code, *words], **options)
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,6 @@
 """The verbs that no recipe stands behind."""
 
 import json
-import subprocess
 import sys
 import textwrap
 
@@ -9,6 +8,7 @@ import pytest
 
 from engram import bench, cli
 from engram.core.registry import catalogue
+from tests import processes
 
 
 def test_help_names_every_verb(engram):
@@ -98,6 +98,6 @@ def test_every_benchmark_says_what_its_work_is():
 
 def test_output_that_nobody_reads_to_the_end_is_no_error():
     shell = f"{sys.executable} -m engram data list --json | head -c 10"
-    ended = subprocess.run(["bash", "-o", "pipefail", "-c", shell], capture_output=True, text=True, check=False)
+    ended = processes.run(["bash", "-o", "pipefail", "-c", shell])
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout == '[{"name": '

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from engram.core.errors import EngramError
 from engram.data import corpus, tokens
 from engram.data.tokeniser import Tokeniser
+from tests.processes import Process
 
 BYTES = Tokeniser.train("bytes", ["a"])
 TEXTS = {
@@ -294,15 +294,13 @@ print(len(found["train"].ids))
 
 
 def process(path, log, wait):
-    return subprocess.Popen(
-        [sys.executable, "-c", CODE, str(path), str(log), str(wait)], stdout=subprocess.PIPE, text=True
-    )
+    return Process([sys.executable, "-c", CODE, path, log, wait], stdout=subprocess.PIPE, text=True)
 
 
 def test_two_processes_at_once_do_it_once(written, tmp_path):
     path, log = written(TEXTS["lines"]), tmp_path / "log"
-    both = [process(path, log, 0.3) for _ in range(2)]
-    said = [one.communicate(timeout=60)[0] for one in both]
+    with process(path, log, 0.3) as one, process(path, log, 0.3) as other:
+        said = [each.communicate(timeout=60)[0] for each in (one, other)]
     assert said[0] == said[1] == f"{len(made(path)['train'].ids)}\n"
     assert log.read_text().count("tokenised") == 2  # the two splits
 
@@ -315,12 +313,10 @@ def drafts(own_cache):
 def killed(written, tmp_path):
     """A text whose tokenising was killed half-way."""
     path, log = written(TEXTS["lines"]), tmp_path / "log"
-    one = process(path, log, 60)
-    deadline = time.monotonic() + 30
-    while not log.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    one.send_signal(signal.SIGKILL)
-    one.communicate()
+    with process(path, log, 60):
+        deadline = time.monotonic() + 30
+        while not log.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
     return path
 
 

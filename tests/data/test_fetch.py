@@ -1,8 +1,6 @@
 """Obtaining, keeping and reading again, with a package made up on the spot."""
 
 import hashlib
-import os
-import subprocess
 import sys
 import zipfile
 from dataclasses import replace
@@ -16,6 +14,7 @@ from engram.data import cache, catalogue, fetch, sources
 from engram.data.columns import Strings
 from engram.data.dataset import Parts, Split
 from engram.data.sources import Archive, Source
+from tests.processes import Process
 
 
 def read(files):
@@ -207,8 +206,8 @@ def test_of_two_processes_one_downloads(tmp_path, fresh_cache):
     log = tmp_path / "log"
     sha256 = hashlib.sha256(package(tmp_path).read_bytes()).hexdigest()
     code = TWO.format(tests=str(Path(__file__).parent), log=str(log), sha256=sha256)
-    both = [subprocess.Popen([sys.executable, "-c", code], env={**os.environ}) for _ in range(2)]
-    assert [one.wait(60) for one in both] == [0, 0]
+    with Process([sys.executable, "-c", code]) as one, Process([sys.executable, "-c", code]) as other:
+        assert [one.wait(60), other.wait(60)] == [0, 0]
     assert log.read_text() == "x"
 
 

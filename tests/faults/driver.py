@@ -17,6 +17,7 @@ from typing import Any
 from engram.core.errors import EngramError
 from engram.training.files import unsealed
 from engram.training.folder import RunFolder
+from tests import processes
 from tests.faults.child import PHASES
 
 ROOT = Path(__file__).parents[2]
@@ -105,10 +106,11 @@ class Starter:
     def __init__(self, folder: Path, quick: bool = False) -> None:
         self.folder, self.quick, self.count = folder, quick, 0
         self.references: dict[str, Reference] = {}
+        self.others: list[processes.Process] = []
         self.env = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "500", "TOKENIZERS_PARALLELISM": "false"}
         self.env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
         self.child = [sys.executable, "-m", "tests.faults.child"]
-        self.parent = subprocess.Popen(
+        self.parent = processes.Process(
             self.child, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self.env, cwd=ROOT
         )
         if self._heard() != "ready\n":
@@ -133,7 +135,8 @@ class Starter:
         if fork:
             pid = self._ask(order)
             return Process(pid, log, marks, self._poller(pid))
-        alone = subprocess.Popen([*self.child, json.dumps(order)], env={**self.env, **(env or {})}, cwd=ROOT)
+        alone = processes.Process([*self.child, json.dumps(order)], env={**self.env, **(env or {})}, cwd=ROOT)
+        self.others.append(alone)
         return Process(alone.pid, log, marks, alone.poll)
 
     def _poller(self, pid: int) -> Callable[[], int | None]:
@@ -152,7 +155,8 @@ class Starter:
         log, marks = self.folder / f"{self.count}.log", self.folder / f"{self.count}.marks"
         marks.write_bytes(bytes(5))
         with log.open("wb") as out:
-            alone = subprocess.Popen([sys.executable, "-m", "engram", *words], env=self.env, stdout=out, stderr=out)
+            alone = processes.Process([sys.executable, "-m", "engram", *words], env=self.env, stdout=out, stderr=out)
+        self.others.append(alone)
         return Process(alone.pid, log, marks, alone.poll)
 
     def reference(self, work: Work, **faults: Any) -> "Reference":
@@ -163,9 +167,8 @@ class Starter:
         return self.references[key]
 
     def close(self) -> None:
-        assert self.parent.stdin
-        self.parent.stdin.close()
-        self.parent.wait()
+        for child in (*self.others, self.parent):
+            child.end()
 
 
 @contextlib.contextmanager

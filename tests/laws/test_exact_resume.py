@@ -18,6 +18,7 @@ from engram.training.loop import train
 from engram.training.progress import Progress
 from engram.training.run import Run
 from tests.conftest import RECIPES, Halfway, StopAt, content, python, tiny
+from tests.processes import Process
 
 KILLED = """
 import os, signal, sys
@@ -61,7 +62,7 @@ def killing():
     """
     code = FORKED.replace("KILLED", KILLED.strip().replace("\n", "\n        "))
     command = [sys.executable, "-c", code]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+    with Process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
 
         def kill(name, folder, step):
             print(name, folder, step, file=parent.stdin, flush=True)

@@ -16,6 +16,7 @@ from engram.core.registry import catalogue
 from engram.training.run import Run
 from tests.conftest import content, tiny
 from tests.laws.company import in_double
+from tests.processes import Process
 
 pytestmark = pytest.mark.xdist_group("processes")  # who starts them waits for them, and both tests share them
 
@@ -60,18 +61,15 @@ def torchrun(*words, processes=2, **options):
         "--rdzv-endpoint", "localhost:0", *map(str, words),
     ]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, **options
-    )
+    return Process(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, **options)
 
 
 def together(jobs, place, processes=2, *words):
     """Let several processes work on a list of runs."""
     place.write_text(json.dumps(jobs))
-    started = torchrun(*words, "-m", "tests.laws.company", place, processes=processes)
-    out, err = started.communicate(timeout=200)
+    with torchrun(*words, "-m", "tests.laws.company", place, processes=processes) as started:
+        _, err = started.communicate(timeout=200)
     assert started.returncode == 0, err
-    return out
 
 
 @pytest.fixture(scope="module")
@@ -149,8 +147,9 @@ def test_a_checkpoint_is_readable_on_any_number_of_processes(processes, company,
     if processes == 1:
         assert engram(*words).code == 0
     else:
-        ended = torchrun("-m", "engram", *words, processes=processes)
-        assert ended.wait(200) == 0, ended.stderr.read()
+        with torchrun("-m", "engram", *words, processes=processes) as ended:
+            _, err = ended.communicate(timeout=200)
+        assert ended.returncode == 0, err
     tiny("gpt", tmp_path / "straight", steps=10, batch=6)
     assert engram("run", "--resume", tmp_path / "straight", "--steps", 20).code == 0
     must_be_equal(tmp_path / "straight", tmp_path / "run")
@@ -166,12 +165,12 @@ def test_a_process_that_dies_is_started_again_and_nothing_is_lost(company, tmp_p
 
 def test_a_scheduler_s_signal_saves_all_at_one_step(tmp_path):
     words = ("run", "mlp", "--preset", "tiny", "--steps", 100_000, "--every", 1000, "--out", tmp_path / "run")
-    started = torchrun("-m", "engram", *words)
-    metrics, deadline = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 60
-    while not metrics.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    started.send_signal(signal.SIGTERM)
-    out, err = started.communicate(timeout=60)
+    with torchrun("-m", "engram", *words) as started:
+        metrics, deadline = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 60
+        while not metrics.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        started.send_signal(signal.SIGTERM)
+        out, err = started.communicate(timeout=60)
     assert "Saved at step" in out, err
     assert Run.open(tmp_path / "run").step > 0
 

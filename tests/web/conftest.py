@@ -1,5 +1,6 @@
 """A lab of its own, and a real browser to walk through it; what the browser complains of fails a test."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
 from tests.conftest import tiny
+from tests.processes import Process
 
 expect.set_options(timeout=45_000)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -31,11 +33,11 @@ class LabProcess:
     runs: Path
     words: tuple[str, ...] = ()
     address: str = ""
-    child: subprocess.Popen[str] | None = field(default=None, repr=False)
+    child: Process | None = field(default=None, repr=False)
 
     def start(self) -> "LabProcess":
         command = [sys.executable, "-m", "engram", "lab", "--no-browser", "--runs", str(self.runs), *self.words]
-        self.child = subprocess.Popen(
+        self.child = Process(
             command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "500"}
         )
         assert self.child.stdout is not None
@@ -69,11 +71,9 @@ class LabProcess:
 
     def stop(self) -> None:
         assert self.child is not None
-        self.child.send_signal(signal.SIGINT)
-        try:
+        with self.child, contextlib.suppress(subprocess.TimeoutExpired):
+            self.child.send_signal(signal.SIGINT)
             self.child.wait(60)
-        except subprocess.TimeoutExpired:
-            self.child.kill()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 from engram.core.registry import catalogue
 from engram.lab.instruments import INSTRUMENTS
 from tests.conftest import RECIPES
+from tests.processes import Process
 from tests.web.conftest import LabProcess
 
 
@@ -138,14 +139,12 @@ def test_a_run_that_fails_says_why(page, lab):
 def test_a_run_of_a_terminal_appears_live(page, lab):
     page.goto(f"{lab.base}/runs")
     words = ["run", "mlp", "--preset", "tiny", "--steps", "1000000", "--every", "1000", "--out", lab.runs / "by-hand"]
-    terminal = subprocess.Popen([sys.executable, "-m", "engram", *map(str, words)], stderr=subprocess.DEVNULL)
-    try:
+    with Process([sys.executable, "-m", "engram", *words], stderr=subprocess.DEVNULL) as terminal:
         row = page.locator("[data-run=by-hand]")
         expect(row).to_contain_text("running elsewhere")
         row.get_by_role("link", name="by-hand").click()
         expect(page.locator("canvas[data-curve=loss][data-points]")).to_be_visible()
         expect(page.locator(".run .state")).to_have_text("running elsewhere")
-    finally:
         terminal.terminate()
         terminal.wait(60)
     expect(page.locator(".run .state")).to_have_text("stopped")

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import itertools
 import math
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -104,6 +105,7 @@ class Run:
         if run.recipe.steps <= run.step and "steps" in changes:
             raise EngramError(f"{path} is at step {run.step} already: --steps must be more.")
         together.from_first(lambda: run._tidy(about.get("metrics_bytes"), bool(changes)))
+        together.from_first(lambda: warn_of_other_threads(folder))
         if changes:
             run.stopped = run.finished = False
         return run
@@ -336,6 +338,19 @@ def recipe_of(folder: RunFolder) -> Recipe:
         raise EngramError(f"{folder.path / 'recipe.json'} is damaged: it has no fields.")
     recipe: Recipe = from_json(recipe_class(folder)(), fields)
     return recipe
+
+
+def warn_of_other_threads(folder: RunFolder) -> None:
+    """Say that bits may differ where a run resumes with another number of threads than it was begun with."""
+    recorded = folder.read_json("recipe.json").get("machine")
+    before = recorded.get("threads") if isinstance(recorded, dict) else None
+    if isinstance(before, int) and before != (threads := torch.get_num_threads()):
+        print(
+            f"engram: {folder.path} was started with {before} thread{'s'[: before != 1]} and resumes with {threads}: "
+            f"its numbers may differ in their last bits from an uninterrupted run; set OMP_NUM_THREADS={before} "
+            "to keep them",
+            file=sys.stderr,
+        )
 
 
 def alike(known: Any, found: Any) -> bool:
