@@ -1,5 +1,8 @@
 # make run    install into .venv, train a GPT on tiny Shakespeare and let it write
-# make test   install what the tests need and run them all
+# make test   install what the tests need and run them all, with empty caches as on a machine that has never run engram
+# make test-fast    what a developer runs between two edits: no browser, no downloads, no test of more than some seconds
+# make test-alone   every file of tests in a process of its own
+# make test-random  all tests in a random order, SEED=1
 # make faults kill runs at 300 random moments (KILLS=300), fill their disk, move their clock: see docs/reliability.md
 # make fuzz   look for input that breaks something, for 20 minutes or for MINUTES=60
 # make lock   write requirements.lock anew: the newest versions that pyproject.toml allows, with their hashes
@@ -9,14 +12,29 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 KILLS ?= 300
 MINUTES ?= 20
+SEED ?= 1
+WORKERS ?= 2
+# caches that begin empty and are removed in the end, whatever happens
+FRESH := caches=$$(mktemp -d) && trap 'rm -rf "$$caches"' EXIT && export ENGRAM_DATA=$$caches/engram \
+	NUMBA_CACHE_DIR=$$caches/numba HF_HOME=$$caches/huggingface XDG_CACHE_HOME=$$caches TORCHINDUCTOR_CACHE_DIR=$$caches/torch
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
-.PHONY: run test faults fuzz lock audit lint browser bench readme clean
+.PHONY: run test test-fast test-alone test-random faults fuzz lock audit lint browser bench readme clean
 
 run: $(VENV)/installed
 	$(BIN)/engram run gpt
 
 test: lint browser
-	$(BIN)/pytest -n 2 --dist loadgroup
+	@$(FRESH) && $(PYTEST)
+
+test-fast: $(VENV)/installed-test
+	$(PYTEST) -m 'not (slow or download or browser)'
+
+test-alone: $(VENV)/installed-test browser
+	@$(FRESH) && find tests -name 'test_*.py' | sort | xargs -n 1 -P $(WORKERS) sh -c '$(BIN)/pytest "$$0" || exit 1'
+
+test-random: $(VENV)/installed-test browser
+	@$(FRESH) && $(PYTEST) --random-order $(SEED)
 
 fuzz: $(VENV)/installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz $(MINUTES)
@@ -62,9 +80,12 @@ $(VENV)/installed: pyproject.toml
 
 # the pages of the lab are tested in a real browser
 browser:
-	@command -v chromium chromium-browser google-chrome google-chrome-stable > /dev/null || test -n "$$ENGRAM_BROWSER" || \
-		{ command -v apt-get > /dev/null && apt-get update -qq && apt-get install -y -qq chromium > /dev/null; } || \
-		echo "There is no Chromium here: tests in a browser are left out."
+	@test -n "$$ENGRAM_BROWSER" && exit; \
+	for name in chromium-headless-shell chromium chromium-browser google-chrome google-chrome-stable; do \
+		command -v $$name > /dev/null && exit; done; \
+	{ command -v apt-get > /dev/null && apt-get update -qq && \
+		{ apt-get install -y -qq chromium-headless-shell || apt-get install -y -qq chromium; } > /dev/null; } || \
+	echo "There is no Chromium here: tests in a browser are left out."
 
 $(VENV)/installed-test: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -1,16 +1,21 @@
 """What tests share: a run folder made once, and the command line called as a person calls it."""
 
+import functools
 import json
 import os
+import random
+import shutil
 import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 
 from engram import cli
 from engram.core.registry import catalogue
@@ -20,6 +25,22 @@ from engram.training.run import Run
 from tests import processes
 
 RECIPES = sorted(catalogue())
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--random-order", type=int, metavar="SEED", help="shuffle the files, and the tests of each file")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Shuffle if that is asked for. The tests of a file stay together, for they share fixtures."""
+    if (seed := config.getoption("--random-order")) is not None:
+        files: dict[Path, list[pytest.Item]] = {}
+        for item in items:
+            files.setdefault(item.path, []).append(item)
+        order = random.Random(seed)
+        shuffled = order.sample(list(files.values()), len(files))
+        items[:] = [item for file in shuffled for item in order.sample(file, len(file))]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -92,17 +113,54 @@ def tiny(name: str, folder: Path, **changes: object) -> Run:
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory):
-    """A finished tiny run of each recipe, made when it is first asked for; tests must not change its folder."""
-    made: dict[str, Path] = {}
+def once(tmp_path_factory):
+    """A function that makes a folder once for all workers of the suite and gives each its own copy of it."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
+    def copy(kind: str, name: str, make: Callable[[Path], object], target: Path) -> Path:
+        source = shared / "once" / kind / name
+        source.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{source}.lock", timeout=200):
+            if not source.exists():
+                make(source.with_suffix(".partial"))
+                source.with_suffix(".partial").rename(source)
+        return Path(shutil.copytree(source, target))
+
+    return copy
+
+
+@pytest.fixture(scope="session")
+def finished(once, tmp_path_factory):
+    """A finished tiny run of each recipe, made when it is first asked for; tests must not change its folder."""
+
+    @functools.cache
     def path(name: str) -> Path:
-        if name not in made:
-            made[name] = tmp_path_factory.mktemp("finished") / name
-            tiny(name, made[name])
-        return made[name]
+        target = tmp_path_factory.mktemp("finished") / name
+        return once("finished", name, lambda folder: tiny(name, folder), target)
 
     return path
+
+
+@pytest.fixture
+def halfway(once, tmp_path):
+    """A folder with a tiny run that has reached its first checkpoint, and not its end."""
+
+    def stop_halfway(name: str, folder: Path) -> None:
+        recipe = catalogue()[name].from_preset("tiny")
+        run = Run.start(recipe, folder)
+        with pytest.raises(Halfway):
+            train(run, StopAt(recipe.every))
+        run.folder.release()
+
+    return lambda name: once("halfway", name, lambda folder: stop_halfway(name, folder), tmp_path / "halfway")
+
+
+@pytest.fixture(scope="session")
+def forked(tmp_path_factory):
+    """Runs code in a process of its own, a fork of one that has everything imported: `forked(code, *words)`."""
+    with processes.Forks(tmp_path_factory.mktemp("forked")) as parent:
+        yield parent.run
 
 
 class Halfway(Exception):

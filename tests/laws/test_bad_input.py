@@ -13,45 +13,28 @@ from engram.training import folder as folders
 from engram.training.loop import train
 from engram.training.progress import Progress
 from engram.training.run import Run
-from tests.conftest import RECIPES, Halfway, StopAt, content, python
+from tests.conftest import RECIPES, content
 
 FILES = ["model.safetensors", "learner.safetensors", "checkpoint.json"]
 
 
-@pytest.fixture
-def halfway(tmp_path_factory):
-    """A folder with a run that has reached its first checkpoint, and not its end; made once for each recipe."""
-    made = {}
-
-    def path(name):
-        if name not in made:
-            made[name] = tmp_path_factory.mktemp("halfway") / name
-            recipe = catalogue()[name].from_preset("tiny")
-            run = Run.start(recipe, made[name])
-            with pytest.raises(Halfway):
-                train(run, StopAt(recipe.every))
-            run.folder.release()
-        return made[name]
-
-    return path
-
-
-@pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_damaged_checkpoint_is_refused_and_the_one_before_still_works(name, file, halfway, finished, refused, engram):
+def test_a_damaged_checkpoint_is_refused_and_the_one_before_still_works(name, halfway, finished, refused, engram):
     folder = halfway(name)
     newest = sorted((folder / "state").iterdir())[-1]
-    good = (newest / file).read_bytes()
-    flipped = bytearray(good)
-    flipped[len(good) // 2] ^= 4
-    for bad in (good[: len(good) // 2], bytes(flipped), b""):
+    for file in FILES:
+        good = (newest / file).read_bytes()
+        flipped = bytearray(good)
+        flipped[len(good) // 2] ^= 4
+        for bad in (good[: len(good) // 2], bytes(flipped), b""):
+            (newest / file).unlink()
+            (newest / file).write_bytes(bad)
+            sentence = refused("run", "--resume", folder)
+            assert f"{newest / file} is damaged" in sentence
+            assert f"delete {newest} to go on from step 0" in sentence
         (newest / file).unlink()
-        (newest / file).write_bytes(bad)
-        sentence = refused("run", "--resume", folder)
-        assert f"{newest / file} is damaged" in sentence
-        assert f"delete {newest} to go on from step 0" in sentence
-    (newest / file).unlink()
-    assert f"{newest / file} is missing" in refused("run", "--resume", folder)
+        assert f"{newest / file} is missing" in refused("run", "--resume", folder)
+        (newest / file).write_bytes(good)
     shutil.rmtree(newest)
     assert engram("run", "--resume", folder).code == 0
     assert content(folder) == content(finished(name))
@@ -79,8 +62,6 @@ FULL = """
 import resource, sys, signal, torch
 torch.set_num_threads(1)
 from engram import cli
-import engram.recipes
-engram.core.registry.catalogue()
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 sys.exit(cli.answer(["run", "--resume", sys.argv[1]]))
@@ -88,11 +69,11 @@ sys.exit(cli.answer(["run", "--resume", sys.argv[1]]))
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_file_that_cannot_grow_loses_nothing(name, halfway, finished, engram):
+def test_a_file_that_cannot_grow_loses_nothing(name, halfway, finished, forked, engram):
     folder = halfway(name)
     before = content(folder)
     limit = (folder / "metrics.jsonl").stat().st_size  # no file may grow beyond this: the next line does not fit
-    stopped = python(FULL, folder, limit)
+    stopped = forked(FULL, folder, limit)
     assert stopped.returncode == 2, stopped.stderr
     assert "cannot be written: file too large" in stopped.stderr
     assert "Traceback" not in stopped.stderr

@@ -5,12 +5,11 @@ import itertools
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from engram.core.registry import catalogue
 from engram.training import folder as folders
@@ -18,7 +17,6 @@ from engram.training.loop import train
 from engram.training.progress import Progress
 from engram.training.run import Run
 from tests.conftest import RECIPES, Halfway, StopAt, content, python, tiny
-from tests.processes import Process
 
 KILLED = """
 import os, signal, sys
@@ -40,45 +38,48 @@ SIGNALLED = (
 )
 
 
-FORKED = """
-import os, sys
-from engram.core.registry import catalogue
-catalogue()
-for line in sys.stdin:
-    child = os.fork()
-    if not child:
-        sys.argv = ["", *line.split()]
-        KILLED
-        os._exit(0)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+RESUMED = """
+import sys, torch
+from engram import cli
+torch.set_num_threads(1)
+sys.exit(cli.answer(["run", "--resume", sys.argv[1], "--quiet"]))
 """
+SEASONING = ("spiking", "mingru", "vae")
+"""recipes whose kernels and products run on several threads where there are several"""
 
 
-@pytest.fixture(scope="session")
-def killing():
-    """Starts a tiny run in a process of its own, which is killed after a step; returns its exit code.
-
-    The processes are forks of one that has everything imported, and has done nothing else.
-    """
-    code = FORKED.replace("KILLED", KILLED.strip().replace("\n", "\n        "))
-    command = [sys.executable, "-c", code]
-    with Process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
-
-        def kill(name, folder, step):
-            print(name, folder, step, file=parent.stdin, flush=True)
-            return int(parent.stdout.readline())
-
-        yield kill
+@pytest.fixture(scope="module")
+def seasoned(tmp_path_factory):
+    """This process has done other work before."""
+    for name in SEASONING:
+        tiny(name, tmp_path_factory.mktemp("seasoning") / name)
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_killed_and_resumed_equals_undisturbed(name, finished, killing, engram, tmp_path):
+def test_killed_and_resumed_equals_undisturbed(name, finished, forked, engram, tmp_path, seasoned):
+    """Whether it resumes in a new process, or in one that has run other recipes."""
     steps = catalogue()[name].from_preset("tiny").steps
-    folder = tmp_path / "run"
-    assert killing(name, folder, steps // 2 + 3) == -signal.SIGKILL
-    assert Run.open(folder).step == steps // 2
-    assert engram("run", "--resume", folder).code == 0
-    assert content(folder) == content(finished(name))
+    killed = tmp_path / "killed"
+    assert forked(KILLED, name, killed, steps // 2 + 3).returncode == -signal.SIGKILL
+    assert Run.open(killed).step == steps // 2
+    shutil.copytree(killed, tmp_path / "here")
+    assert engram("run", "--resume", tmp_path / "here").code == 0
+    assert content(tmp_path / "here") == content(finished(name))
+    assert forked(RESUMED, killed).returncode == 0
+    assert content(killed) == content(finished(name))
+
+
+def test_resuming_with_another_number_of_threads_is_announced(engram, tmp_path):
+    tiny("mlp", tmp_path / "run", steps=10)
+    torch.set_num_threads(2)
+    try:
+        answer = engram("run", "--resume", tmp_path / "run", "--steps", 20)
+    finally:
+        torch.set_num_threads(1)
+    assert answer.code == 0
+    assert "was started with 1 thread and resumes with 2" in answer.err
+    assert "set OMP_NUM_THREADS=1" in answer.err
+    assert "resumes with" not in engram("run", "--resume", tmp_path / "run", "--steps", 30).err
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -131,6 +132,7 @@ def dies(recipe, folder, fatal, monkeypatch):
 
         return call
 
+    gc.freeze()  # what was there before need not be looked at again each time
     with monkeypatch.context() as patch:
         patch.setattr(folders, "write", mortal(folders.write))
         patch.setattr(folders.os, "link", mortal(os.link))
@@ -144,15 +146,16 @@ def dies(recipe, folder, fatal, monkeypatch):
             return True
         finally:
             gc.collect()  # lets go of the lock, as the system does for a process that is killed
+            gc.unfreeze()
             if run:
                 run.folder.release()
     return False
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_where_it_stands_and_says_how_to_go_on(number, finished, engram, tmp_path):
+def test_a_signal_saves_where_it_stands_and_says_how_to_go_on(number, finished, forked, engram, tmp_path):
     folder = tmp_path / "run"
-    stopped = python(SIGNALLED, "mlp", folder, 13, int(number))
+    stopped = forked(SIGNALLED, "mlp", folder, 13, int(number))
     assert stopped.returncode == 130, stopped.stderr
     assert f"engram run --resume {folder}" in stopped.stdout
     assert Run.open(folder).step == 13

@@ -21,6 +21,8 @@ from engram.models.word2vec import (
 )
 from engram.models.word2vec_kernel import kernel
 
+pytestmark = pytest.mark.xdist_group("word2vec")  # one process compiles the kernels
+
 V, E = 40, 12
 RATE = 0.05
 

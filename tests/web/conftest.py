@@ -8,18 +8,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.conftest import tiny
 from tests.processes import Process
 
 expect.set_options(timeout=45_000)
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
@@ -82,6 +82,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
+            item.add_marker(pytest.mark.browser)
 
 
 @pytest.fixture(scope="module")
@@ -108,14 +109,36 @@ def lab(tmp_path_factory):
 @pytest.fixture
 def page(browser, lab):
     """A page of the lab, opened as a person opens it; errors in the console and requests to elsewhere fail the test."""
+    with open_page(browser, lab) as (opened, complaints):
+        yield opened
+    assert not complaints
+
+
+@pytest.fixture(scope="module")
+def shared_page(browser, lab):
+    with open_page(browser, lab) as both:
+        yield both
+
+
+@pytest.fixture
+def tour(shared_page):
+    """A page that the tests of a file share, for those that only look: it is opened once."""
+    opened, complaints = shared_page
+    complaints.clear()
+    yield opened
+    assert not complaints
+
+
+@contextlib.contextmanager
+def open_page(browser: Browser, lab: LabProcess) -> Iterator[tuple[Page, list[str]]]:
+    """A page of the lab in a profile of its own, and what it complains of."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     opened = context.new_page()
     complaints = watched(opened)
     opened.set_default_timeout(60_000)
     opened.goto(lab.address)
-    yield opened
+    yield opened, complaints
     context.close()
-    assert not complaints
 
 
 def watched(page: Page) -> list[str]:

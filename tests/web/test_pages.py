@@ -45,21 +45,21 @@ def test_home_is_a_map_of_the_course(page):
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_every_recipe_has_a_page(page, lab, name):
-    page.goto(f"{lab.base}/systems/{name}")
-    expect(page.get_by_role("heading", level=1)).to_have_text(catalogue()[name].title)
-    assert page.locator("math, .equations span").count() > 0, "no equation"
-    assert page.locator("[data-field]").count() >= 8
-    expect(page.get_by_text(f"engram run {name}", exact=False).first).to_be_visible()
-    expect(page.get_by_role("button", name="Run", exact=True)).to_be_enabled()
+def test_every_recipe_has_a_page(tour, lab, name):
+    tour.goto(f"{lab.base}/systems/{name}")
+    expect(tour.get_by_role("heading", level=1)).to_have_text(catalogue()[name].title)
+    assert tour.locator("math, .equations span").count() > 0, "no equation"
+    assert tour.locator("[data-field]").count() >= 8
+    expect(tour.get_by_text(f"engram run {name}", exact=False).first).to_be_visible()
+    expect(tour.get_by_role("button", name="Run", exact=True)).to_be_enabled()
 
 
 @pytest.mark.parametrize("name", list(INSTRUMENTS))
-def test_every_instrument_opens(page, lab, name):
-    page.goto(f"{lab.base}/instruments")
-    page.get_by_role("link", name=INSTRUMENTS[name].title).first.click()
-    expect(page.get_by_role("heading", level=1)).to_have_text(INSTRUMENTS[name].title)
-    expect(page.locator(f"[data-instrument={name}]")).not_to_be_empty()
+def test_every_instrument_opens(tour, lab, name):
+    tour.goto(f"{lab.base}/instruments")
+    tour.get_by_role("link", name=INSTRUMENTS[name].title).first.click()
+    expect(tour.get_by_role("heading", level=1)).to_have_text(INSTRUMENTS[name].title)
+    expect(tour.locator(f"[data-instrument={name}]")).not_to_be_empty()
 
 
 def test_a_run_is_watched_paused_stepped_stopped_and_resumed(page, lab):

@@ -89,6 +89,7 @@ class Obedient(Progress):
         match message["do"]:
             case "pause":
                 self.paused, self.allowed = True, 0
+                self.tell(always=True)  # first: whoever reads that it is paused reads at which step, too
                 self.say({"state": "paused"})
             case "go":
                 self.paused = False

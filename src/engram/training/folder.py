@@ -56,6 +56,10 @@ TENSORS = ("model.safetensors", "learner.safetensors")
 """the files of a checkpoint that its hashes are of"""
 
 
+Checkpoint = tuple[dict[str, Tensor], Any, dict[str, Any]]
+"""weights of the model, state of the run, and what checkpoint.json says"""
+
+
 class RunFolder:
     """Reads and writes one run folder; it knows files, not what they mean."""
 
@@ -294,8 +298,8 @@ class RunFolder:
     def _place(self, step: int) -> Path:
         return self.path / "state" / f"{step:09d}"
 
-    def load(self, step: int | None = None) -> tuple[dict[str, Tensor], Any, dict[str, Any]]:
-        """Model, learner's state and description of a checkpoint (the newest), each checked against its hash."""
+    def load(self, step: int | None = None) -> Checkpoint:
+        """Load a checkpoint (the newest), each file checked against its hash."""
         steps = self.checkpoints()
         if not steps:
             raise EngramError(f"{self.path} has no checkpoint yet: the run was stopped before its first.")

@@ -27,7 +27,7 @@ from engram.core.size import no_larger_than
 from engram.data import absolute
 from engram.training import distributed
 from engram.training.files import writing
-from engram.training.folder import RunFolder
+from engram.training.folder import Checkpoint, RunFolder
 from engram.training.machine import machine
 
 RUNS = Path("runs")
@@ -87,9 +87,10 @@ class Run:
     def open(cls, path: Path, step: int | None = None) -> "Run":
         """A run to look at: as its checkpoint of `step` has it, or the newest, or the best if it was stopped early."""
         folder = RunFolder.open(path)
+        recipe, checkpoint = recipe_of(folder), folder.load(step)  # before anything slow: either may be damaged
         with no_larger_than(folder.size(), folder.path):
-            run = cls(recipe_of(folder), folder)
-        run._load(step)
+            run = cls(recipe, folder)
+        run._restore(checkpoint)
         if run.finished and step is None:
             run._take_best()
         return run
@@ -99,9 +100,10 @@ class Run:
         """A run to go on with; the folder is claimed, and metrics past the checkpoint are forgotten."""
         folder = RunFolder.open(path)
         together.from_first(folder.claim)
+        recipe, checkpoint = change(recipe_of(folder), **changes), folder.load()
         with no_larger_than(folder.size(), folder.path):
-            run = cls(change(recipe_of(folder), **changes), folder)
-        about = run._load()
+            run = cls(recipe, folder)
+        about = run._restore(checkpoint)
         if run.recipe.steps <= run.step and "steps" in changes:
             raise EngramError(f"{path} is at step {run.step} already: --steps must be more.")
         together.from_first(lambda: run._tidy(about.get("metrics_bytes"), bool(changes)))
@@ -118,9 +120,9 @@ class Run:
             fields = dataclasses.asdict(self.recipe)
             self.folder.write_json("recipe.json", {**self.folder.read_json("recipe.json"), "fields": fields})
 
-    def _load(self, step: int | None = None) -> dict[str, Any]:
+    def _restore(self, checkpoint: Checkpoint) -> dict[str, Any]:
         """Take everything from a checkpoint, and return what else it says."""
-        model, state, about = self.folder.load(step)
+        model, state, about = checkpoint
         fill(self.learner.model, model, self.folder.path)
         try:
             if not alike(self._state(), state):
