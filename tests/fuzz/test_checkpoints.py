@@ -135,7 +135,7 @@ def test_a_file_cannot_have_texts_filled_up_without_end(copied):
     [
         ("n_layer", 10**9, "far larger than its weights"),
         ("n_embd", 2**40, "cannot be built|far larger"),
-        ("n_head", 0, ""),
+        ("n_head", 0, "heads"),
     ],
 )
 def test_a_model_is_no_larger_than_its_weights(copied, name, value, said):

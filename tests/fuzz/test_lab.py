@@ -204,6 +204,7 @@ CONTENTS = (b"", b"ten letters and more", b"a.png\tx\n", b"\xff")
 files = st.lists(st.tuples(*map(st.sampled_from, (NAMES, KINDS, CONTENTS))), max_size=5)
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name:UserWarning")  # of the zip files that are made here
 @trials(60)
 @given(files)
 def test_zip_files_of_strange_names(tmp_path, files):

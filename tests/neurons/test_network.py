@@ -197,6 +197,7 @@ def test_chance_connects_as_many_as_it_should():
     assert net.weights(group, group).abs().sum() == 0
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support:UserWarning")  # which torch calls beta
 def test_a_sparse_matrix_is_the_dense_one():
     W = torch.where(torch.rand(6, 7, generator=generator()) < 0.3, 1.5, 0.0)
     for weight in (W, W.to_sparse_coo(), W.to_sparse_csr(), W.numpy()):

@@ -25,7 +25,8 @@ SHARED = {"frechet", "frechet_real", "precision", "recall", "novelty"}
 def picture(folder, name="samples"):
     """The newest picture that was made, and the arrays beside it."""
     newest = max((folder / name).glob("*.npz"), key=lambda path: path.stat().st_mtime)
-    return Image.open(newest.with_suffix(".png")), dict(np.load(newest))
+    with Image.open(newest.with_suffix(".png")) as image, np.load(newest) as arrays:
+        return image.copy(), dict(arrays)
 
 
 @pytest.fixture

@@ -66,8 +66,8 @@ class LabProcess:
 
     def kill(self) -> None:
         assert self.child is not None
-        self.child.kill()
-        self.child.wait()
+        with self.child:
+            self.child.kill()
 
     def stop(self) -> None:
         assert self.child is not None

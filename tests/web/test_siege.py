@@ -98,10 +98,10 @@ def test_no_path_leads_out_of_a_run(lab, shelved, path):
 def test_files_of_a_run_are_served_and_reports_are_confined(lab, shelved):
     name = shelved("mlp")
     assert request(lab, "GET", f"/files/{name}/metrics.jsonl")[0] == 200
-    connection = http.client.HTTPConnection("127.0.0.1", lab.port, timeout=60)
     (lab.runs / name / "evil.html").write_text("<script>alert(1)</script>")
-    connection.request("GET", f"/files/{name}/evil.html", headers={"Cookie": lab.cookie})
-    policy = connection.getresponse().getheader("content-security-policy")
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", lab.port, timeout=60)) as connection:
+        connection.request("GET", f"/files/{name}/evil.html", headers={"Cookie": lab.cookie})
+        policy = connection.getresponse().getheader("content-security-policy")
     (lab.runs / name / "evil.html").unlink()
     assert policy.startswith("sandbox allow-scripts;")
 

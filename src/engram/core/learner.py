@@ -177,6 +177,10 @@ def saved(optimizers: Sequence[torch.optim.Optimizer]) -> Any:
 
 def restore(optimizer: torch.optim.Optimizer, before: dict[str, Any]) -> None:
     """Put an optimiser back to where it was saved: its moments, for its options are the recipe's."""
+    if any(
+        isinstance(value, Tensor) and value.is_complex() for one in before["state"].values() for value in one.values()
+    ):
+        raise ValueError("a moment is complex")
     optimizer.load_state_dict({**optimizer.state_dict(), "state": before["state"]})
     for weight, state in optimizer.state.items():
         must_fit(optimizer, weight, state)

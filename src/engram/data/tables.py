@@ -2,6 +2,7 @@
 
 import csv
 import math
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -128,11 +129,13 @@ def _measured(words: Array) -> bool:
 
 def _numbers(layout: Layout, columns: list[int]) -> Array:
     try:
-        return np.loadtxt(
-            layout.path, delimiter=layout.delimiter, skiprows=int(layout.header), ndmin=2,
-            usecols=None if len(columns) == len(layout.names) else columns,
-            comments=None, quotechar='"', encoding="utf-8-sig",
-        )  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a file without rows, which is refused as an empty array
+            return np.loadtxt(
+                layout.path, delimiter=layout.delimiter, skiprows=int(layout.header), ndmin=2,
+                usecols=None if len(columns) == len(layout.names) else columns,
+                comments=None, quotechar='"', encoding="utf-8-sig",
+            )  # fmt: skip
     except ValueError:
         _blame(layout, columns)
 
@@ -188,7 +191,7 @@ def _opened(path: Path) -> Any:
     try:
         if _unpacked(path) > LIMIT:
             raise ValueError(f"it would unpack to more than {LIMIT >> 30} GB")
-        with path.open("rb") as stream:
+        with path.open("rb") as stream, np.errstate(invalid="ignore"):  # of sizes that no array has
             loaded = np.load(stream, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 return _native(loaded)
@@ -251,7 +254,8 @@ def _inputs(path: Path, x: Array) -> tuple[str, Tensor]:
     side = _side(x.shape[1])
     if side and _whole(x) and x.min() >= 0 and x.max() <= 255:
         return "image", torch.from_numpy(x.astype(np.uint8)).reshape(-1, 1, side, side)
-    return "point", torch.from_numpy(x.astype(np.float32))
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as that
+        return "point", torch.from_numpy(x.astype(np.float32))
 
 
 def _pictures(path: Path, x: Array) -> Tensor:
