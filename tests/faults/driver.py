@@ -106,12 +106,14 @@ class Starter:
     def __init__(self, folder: Path, quick: bool = False) -> None:
         self.folder, self.quick, self.count = folder, quick, 0
         self.references: dict[str, Reference] = {}
-        self.others: list[processes.Process] = []
+        self.children = contextlib.ExitStack()
         self.env = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "500", "TOKENIZERS_PARALLELISM": "false"}
         self.env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
         self.child = [sys.executable, "-m", "tests.faults.child"]
-        self.parent = processes.Process(
-            self.child, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self.env, cwd=ROOT
+        self.parent = self.children.enter_context(
+            processes.Process(
+                self.child, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self.env, cwd=ROOT
+            )
         )
         if self._heard() != "ready\n":
             raise Different("the process that forks did not come up")
@@ -136,7 +138,7 @@ class Starter:
             pid = self._ask(order)
             return Process(pid, log, marks, self._poller(pid))
         alone = processes.Process([*self.child, json.dumps(order)], env={**self.env, **(env or {})}, cwd=ROOT)
-        self.others.append(alone)
+        self.children.enter_context(alone)
         return Process(alone.pid, log, marks, alone.poll)
 
     def _poller(self, pid: int) -> Callable[[], int | None]:
@@ -156,7 +158,7 @@ class Starter:
         marks.write_bytes(bytes(5))
         with log.open("wb") as out:
             alone = processes.Process([sys.executable, "-m", "engram", *words], env=self.env, stdout=out, stderr=out)
-        self.others.append(alone)
+        self.children.enter_context(alone)
         return Process(alone.pid, log, marks, alone.poll)
 
     def reference(self, work: Work, **faults: Any) -> "Reference":
@@ -167,8 +169,7 @@ class Starter:
         return self.references[key]
 
     def close(self) -> None:
-        for child in (*self.others, self.parent):
-            child.end()
+        self.children.close()
 
 
 @contextlib.contextmanager

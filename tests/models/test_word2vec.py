@@ -24,6 +24,8 @@ from engram.models.word2vec_kernel import kernel
 pytestmark = pytest.mark.xdist_group("word2vec")  # one process compiles the kernels
 
 V, E = 40, 12
+ROW = 16
+"""a row of E numbers with its room: a kernel is compiled for each width of rows, which takes seconds"""
 RATE = 0.05
 
 
@@ -239,12 +241,12 @@ def drawn(words, ids, window, count):
     seen = np.zeros((len(ids), len(ids)))
     chance, alias = np.zeros(1, np.uint32), np.array([V - 1], np.int32)
     keep = np.full(V, 2**32, np.uint64)
-    v = np.zeros((V, V), np.float32)
+    v = np.zeros((V, ROW), np.float32)
     for i in ids:
         v[i, i] = 1
     for seed in range(count):
-        u = np.zeros((V, V), np.float32)
-        kernel(V)(
+        u = np.zeros((V, ROW), np.float32)
+        kernel(ROW)(
             np.array(ids, np.int32), np.array([len(ids)]), v.copy(), u, keep, chance, alias, window, 1, 1.0, 1e-3,
             seed * 7919, False, False,
         )  # fmt: skip
@@ -269,8 +271,9 @@ def test_negatives_and_kept_words_come_as_often_as_they_should():
     p, keep = noise(words.count.numpy()), kept(words.count.numpy(), 0.05)
     hits, pairs_kept, rounds = np.zeros(V), 0, 3000
     for seed in range(rounds):
-        v, u = np.ones((V, 1), np.float32), np.zeros((V, 1), np.float32)
-        kernel(1)(
+        v, u = np.zeros((V, ROW), np.float32), np.zeros((V, ROW), np.float32)
+        v[:, 0] = 1
+        kernel(ROW)(
             np.array([1, 2], np.int32), np.array([2]), v, u, chances.keep, chances.chance, chances.alias, 1, 1, 1.0,
             1e-4, seed * 104_729, False, False,
         )  # fmt: skip

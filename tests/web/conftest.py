@@ -19,6 +19,8 @@ from tests.conftest import tiny
 from tests.processes import Process
 
 expect.set_options(timeout=45_000)
+OWN_LAB = ("test_pages", "test_siege")
+"""files whose tests change what runs there are"""
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -78,10 +80,10 @@ class LabProcess:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """The tests of a file share a lab: xdist, which comes next, keeps them together in one process."""
+    """Tests that share a lab stay together in one process; xdist looks at the marks next."""
     for item in items:
         if item.path.parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+            item.add_marker(pytest.mark.xdist_group(item.path.stem if item.path.stem in OWN_LAB else "instruments"))
             item.add_marker(pytest.mark.browser)
 
 
@@ -98,12 +100,29 @@ def browser():
         started.close()
 
 
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[LabProcess]:
+    started = LabProcess(folder / "runs").start()
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+@pytest.fixture(scope="session")
+def shared_lab(tmp_path_factory):
+    with running(tmp_path_factory.mktemp("lab")) as started:
+        yield started
+
+
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory):
-    """A lab for the tests of a file."""
-    started = LabProcess(tmp_path_factory.mktemp("lab") / "runs").start()
-    yield started
-    started.stop()
+def lab(request, tmp_path_factory):
+    """A lab: that of all instruments, or one for the tests of this file."""
+    if request.path.stem not in OWN_LAB:
+        yield request.getfixturevalue("shared_lab")
+    else:
+        with running(tmp_path_factory.mktemp("lab")) as started:
+            yield started
 
 
 @pytest.fixture
@@ -164,13 +183,15 @@ def wait_until(true: Callable[[], object], seconds: float = 45.0) -> None:
 
 
 @pytest.fixture(scope="module")
-def shelved(lab):
+def shelved(lab, once):
     """Put a finished tiny run of a recipe into the lab's folder, as a terminal would; its name."""
 
     def make(name: str, called: str = "", **changes: object) -> str:
         called = called or f"{name}-tiny"
-        if not (lab.runs / called).exists():
+        if not (lab.runs / called).exists() and changes:
             tiny(name, lab.runs / called, **changes)
+        elif not (lab.runs / called).exists():
+            once("finished", name, lambda folder: tiny(name, folder), lab.runs / called)
         return called
 
     return make

@@ -108,7 +108,7 @@ def test_a_generator_has_random_planes_and_a_judge(page, lab, shelved):
 
 
 def test_points_show_where_the_plane_of_codes_leads(page, lab, shelved):
-    opened(page, lab, shelved("vae", "points", data="points", code=2, hidden=(8,)))
+    opened(page, lab, shelved("vae", "vae-points", data="points", code=2, hidden=(8,)))
     canvas = page.get_by_label("where the codes of the map lead")
     before = canvas.evaluate("canvas => canvas.toDataURL()")
     page.get_by_label("map of codes").focus()

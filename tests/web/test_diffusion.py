@@ -88,7 +88,7 @@ def test_a_picture_that_is_clicked_has_its_film(page, lab, pictures):
 
 
 def test_points_move_out_of_the_noise(page, lab, shelved):
-    name = shelved("diffusion", "points", data="points", hidden=8)
+    name = shelved("diffusion", "diffusion-points", data="points", hidden=8)
     page.goto(f"{lab.base}/instruments/diffusion?run={name}")
     end(page)
     made = drawn(page, "what there is, A")
