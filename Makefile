@@ -1,6 +1,6 @@
 # make run    install into .venv, train a GPT on tiny Shakespeare and let it write
 # make test   install what the tests need and run them all, with empty caches as on a machine that has never run engram
-# make test-fast    what a developer runs between two edits: no browser, no downloads, no test of more than some seconds
+# make test-fast    what a developer runs between two edits: no browser, no downloads, no whole runs
 # make test-alone   every file of tests in a process of its own
 # make test-random  all tests in a random order, SEED=1
 # make faults kill runs at 300 random moments (KILLS=300), fill their disk, move their clock: see docs/reliability.md
@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 KILLS ?= 300
 MINUTES ?= 20
 SEED ?= 1
-WORKERS ?= 2
+WORKERS ?= 3
 # caches that begin empty and are removed in the end, whatever happens
 FRESH := caches=$$(mktemp -d) && trap 'rm -rf "$$caches"' EXIT && export ENGRAM_DATA=$$caches/engram \
 	NUMBA_CACHE_DIR=$$caches/numba HF_HOME=$$caches/huggingface XDG_CACHE_HOME=$$caches TORCHINDUCTOR_CACHE_DIR=$$caches/torch
@@ -28,7 +28,7 @@ test: lint browser
 	@$(FRESH) && $(PYTEST)
 
 test-fast: $(VENV)/installed-test
-	$(PYTEST) -m 'not (slow or download or browser)'
+	$(PYTEST) -m 'not (slow or download)' $(addprefix --ignore=tests/,web laws faults fuzz golden recipes lab)
 
 test-alone: $(VENV)/installed-test browser
 	@$(FRESH) && find tests -name 'test_*.py' | sort | xargs -n 1 -P $(WORKERS) sh -c '$(BIN)/pytest "$$0" || exit 1'

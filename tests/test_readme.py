@@ -36,6 +36,7 @@ def test_table_is_the_catalogues():
     assert TABLE.search(README.read_text()).group() == table(), "run `make readme`"
 
 
+@pytest.mark.download
 def test_commands_run_one_after_the_other(engram, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert len(commands()) >= 6
@@ -53,6 +54,7 @@ def test_commands_run_one_after_the_other(engram, tmp_path, monkeypatch):
         assert answer.code == 0, (command, answer.err)
 
 
+@pytest.mark.download
 def test_python_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (code,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)

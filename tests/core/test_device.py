@@ -24,6 +24,7 @@ class Strict(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
+@pytest.mark.download
 @pytest.mark.parametrize("name", LEARNING)
 def test_a_step_makes_nothing_in_memory(name):
     recipe = catalogue()[name].from_preset("tiny", **({"optimizer": "adamw"} if name in ("gpt", "vit", "clip") else {}))

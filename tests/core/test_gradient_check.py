@@ -79,6 +79,7 @@ def test_nothing_to_check_is_said():
         gradient_check(nn.Identity(), loss, batch())
 
 
+@pytest.mark.download
 @pytest.mark.parametrize("name", ["mlp", "cnn", "resnet", "gpt", "bert", "vit", "lstm", "mingru", "vae", "diffusion"])
 def test_every_kind_of_recipe_passes_from_the_command_line(name, engram):
     answer = engram("check", name, "--preset", "tiny")
@@ -86,6 +87,7 @@ def test_every_kind_of_recipe_passes_from_the_command_line(name, engram):
     assert "right" in answer.out
 
 
+@pytest.mark.download
 def test_what_learns_otherwise_is_told(engram):
     for name in ("rbm", "trades"):
         answer = engram("check", name, "--preset", "tiny")

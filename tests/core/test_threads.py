@@ -82,6 +82,7 @@ def test_every_parallel_kernel_is_tried_here():
     assert KERNELS.keys() == {str(file.relative_to(SOURCE)) for file in SOURCE.rglob("*.py") if parallel_kernels(file)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("environment", [1, 2])
 def test_no_kernel_changes_the_number_of_torch_s_threads(environment, monkeypatch):
     """Whether that number comes from the environment or was set, before the first kernel and after it."""
@@ -96,6 +97,7 @@ def test_no_kernel_changes_the_number_of_torch_s_threads(environment, monkeypatc
         assert used == [min(before, numba.config.NUMBA_NUM_THREADS)] or (before == 1 and used == []), file
 
 
+@pytest.mark.slow
 def test_products_are_the_same_bits_before_and_after_the_first_kernel():
     code = """
 import torch

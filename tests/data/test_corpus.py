@@ -297,6 +297,7 @@ def process(path, log, wait):
     return Process([sys.executable, "-c", CODE, path, log, wait], stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_do_it_once(written, tmp_path):
     path, log = written(TEXTS["lines"]), tmp_path / "log"
     with process(path, log, 0.3) as one, process(path, log, 0.3) as other:

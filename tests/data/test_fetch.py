@@ -202,6 +202,7 @@ assert fetch.obtain(catalogue.entry("tiny")).splits["train"]["label"].tolist() =
 """
 
 
+@pytest.mark.slow
 def test_of_two_processes_one_downloads(tmp_path, fresh_cache):
     log = tmp_path / "log"
     sha256 = hashlib.sha256(package(tmp_path).read_bytes()).hexdigest()

@@ -244,12 +244,14 @@ def test_as_many_names_as_classes(tmp_path):
 # ---------------------------------------------------------------------- where
 
 
+@pytest.mark.download
 def test_which_folders_hold_a_checkpoint(folder, tmp_path, finished):
     assert holds_checkpoint(folder)
     assert not holds_checkpoint(tmp_path)
     assert not holds_checkpoint(finished("mlp"))
 
 
+@pytest.mark.download
 def test_a_run_is_not_written_over(finished, model):
     with pytest.raises(EngramError, match="holds a run"):
         write(model, finished("mlp"))

@@ -318,6 +318,7 @@ def joint(model, prompt, choice):
     return first[:, None].double() * probabilities(model(rows)[:, -1], choice)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", [ALL, Choice(temperature=0.7, top_k=3)])
 def test_guessed_text_is_distributed_as_the_model_says(choice):
     model, draft, random, found = tiny_gpt(0), tiny_gpt(1), generator(0), torch.zeros(V, V)

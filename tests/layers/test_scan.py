@@ -96,6 +96,7 @@ def a_hundred_thousand_steps(keep):
     return a, b, exact.detach(), gradients(exact, a, b)
 
 
+@pytest.mark.slow
 @FAST
 @pytest.mark.parametrize("keep", [0.5, 0.99, 0.9999, 1.0])
 @pytest.mark.xdist_group("scan")
@@ -188,6 +189,7 @@ def test_what_is_not_a_number_is_not_hidden():
     assert gated_scan(zn, torch.zeros(1, 2)).isnan().tolist() == [[[False, False], [True, False], [True, False]]]
 
 
+@pytest.mark.slow
 def test_the_gated_scan_over_a_hundred_thousand_steps():
     zn = torch.randn(1, 100_000, 4, generator=torch.Generator().manual_seed(0)).mul(3).requires_grad_()
     h0 = torch.zeros(1, 2)

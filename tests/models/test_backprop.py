@@ -62,6 +62,7 @@ def test_hand_and_graph_end_at_the_same_weights():
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.slow
 def test_the_perceptron_of_the_notes_learns_digits(engram, tmp_path):
     """784–128–10 in Vars reaches 97 % of MNIST's test digits."""
 

@@ -145,6 +145,7 @@ def test_convolutional_players_go_on_exactly_too():
         assert torch.equal(a, b)
 
 
+@pytest.mark.slow
 def test_learns_a_ring():
     """The generator finds a distribution that one Gaussian is not."""
     torch.manual_seed(0)

@@ -179,6 +179,7 @@ def test_states_of_another_size_are_refused():
         network(5).recall(torch.ones(1, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("units", [1000, 2000])
 def test_capacity_is_near_the_theorys(units):
     assert capacity(held(units, generator(0), 2)) == pytest.approx(0.138, rel=0.1)

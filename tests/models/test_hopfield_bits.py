@@ -15,6 +15,7 @@ def patterns(M, N, seed=0):
     return sign(torch.randn(M, N, generator=generator(seed)))
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(M=st.integers(0, 40), N=st.integers(1, 100), seed=st.integers(0, 99), together=st.booleans())
 def test_every_state_goes_where_the_matrix_sends_it(M, N, seed, together):

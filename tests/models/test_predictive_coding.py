@@ -126,6 +126,7 @@ def test_back_propagation_is_the_limit():
         assert (local + gradient).norm() < 0.001 * gradient.norm()
 
 
+@pytest.mark.slow
 def test_feedback_that_learns_apart_comes_to_be_the_transpose():
     model = network((4, 6, 3), tied=False)
     model = model.float()
@@ -142,6 +143,7 @@ def test_feedback_that_learns_apart_comes_to_be_the_transpose():
     assert agreement() > max(0.8, before)
 
 
+@pytest.mark.download
 def test_learns_as_well_as_back_propagation():
     """The same network, batches and steps, on digits."""
     from engram import data

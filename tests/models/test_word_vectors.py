@@ -71,6 +71,7 @@ def test_safetensors_keep_words_and_vectors(tmp_path):
     assert torch.equal(back.vectors, some().vectors)
 
 
+@pytest.mark.download
 def test_most_similar_is_gensims(large):
     theirs = keyed(large)
     for positive, negative in (("king", []), (["king", "woman"], ["man"]), (["good", "better", "bad"], [])):
@@ -84,6 +85,7 @@ def test_most_similar_is_gensims(large):
         assert large.doesnt_match(group) == theirs.doesnt_match(group)
 
 
+@pytest.mark.download
 def test_examinations_are_gensims(large):
     kinds, likeness = examinations()
     theirs = keyed(large)
@@ -110,6 +112,7 @@ def test_spearman_shares_ranks_and_is_zero_where_nothing_varies():
     assert spearman(x, np.ones(7)) == 0
 
 
+@pytest.mark.download
 def test_an_unknown_word_brings_the_nearest(large):
     with pytest.raises(EngramError, match="«quen» is not among .* «queen»"):
         large.most_similar("quen")

@@ -216,6 +216,7 @@ def test_an_integrator_drifts_no_more_than_nengos():
     assert mine < 0.03
 
 
+@pytest.mark.download
 def test_an_oscillator_turns_as_regularly_as_nengos():
     kick_TD = np.zeros((LONG, 2))
     kick_TD[:100, 0] = 1
@@ -232,6 +233,7 @@ def test_an_oscillator_turns_as_regularly_as_nengos():
     assert mine < 0.01
 
 
+@pytest.mark.slow
 def test_error_of_spikes_falls_with_the_root_of_the_number_of_neurons():
     counts, errors = (400, 1600), []
     for count in counts:

@@ -57,6 +57,7 @@ def dense(net: Network, steps: int, delays: dict[float, torch.Tensor]) -> list[t
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shortest_ms", [0.0, 0.5, 3.0, 20.0])
 def test_spikes_are_those_of_a_dense_simulation(shortest_ms, monkeypatch):
     monkeypatch.setattr(network, "WIDE", 16)  # several blocks, of which the last is not full

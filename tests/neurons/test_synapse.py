@@ -33,6 +33,7 @@ def test_the_response_integrates_to_one(order, tau_ms):
     assert response(torch.tensor([-1.0, -1e-9], dtype=torch.float64), tau_ms, order).tolist() == [0, 0]
 
 
+@pytest.mark.download
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("step_ms", [0.1, 1.7])
 def test_the_state_equals_the_convolution(order, step_ms):

@@ -115,6 +115,7 @@ def test_bad_settings_are_named(settings, says):
         Defence(**settings)
 
 
+@pytest.mark.download
 def test_the_command_attacks_any_classifier(engram, finished, tmp_path):
     folder = finished("cnn")
     answer = engram("attack", folder, "--count", "20", "--smallest", "5", "--attack-steps", "5", "--json")

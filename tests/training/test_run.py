@@ -30,6 +30,7 @@ def overfit(folder, patience):
     return started
 
 
+@pytest.mark.download
 def test_patience_stops_and_keeps_the_best(tmp_path):
     stopped = overfit(tmp_path / "run", patience=3)
     assert stopped.step == 60
@@ -41,6 +42,7 @@ def test_patience_stops_and_keeps_the_best(tmp_path):
         assert opened[name].equal(value)
 
 
+@pytest.mark.download
 def test_without_patience_the_last_weights_count(tmp_path):
     ended = overfit(tmp_path / "run", patience=0)
     assert ended.step == 100
@@ -48,12 +50,14 @@ def test_without_patience_the_last_weights_count(tmp_path):
     assert last["published"] == last["weights"]
 
 
+@pytest.mark.download
 def test_plain_lines_where_there_is_no_terminal(engram, tmp_path):
     lines = engram("run", "mlp", "--preset", "tiny", "--out", tmp_path / "run").err.splitlines()
     assert len(lines) == 3
     assert all(re.match(r"step \d+/20  loss .*images/s, \d+:\d\d left$", line) for line in lines), lines
 
 
+@pytest.mark.download
 def test_json_of_a_run_is_its_last_metrics(engram, tmp_path):
     import json
 
@@ -65,6 +69,7 @@ def test_json_of_a_run_is_its_last_metrics(engram, tmp_path):
     assert result["test_reconstruction"] > 0
 
 
+@pytest.mark.download
 def test_tensorboard_gets_every_metric(engram, tmp_path):
     event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     assert engram("run", "mlp", "--preset", "tiny", "--out", tmp_path / "run", "--tensorboard").code == 0
@@ -74,6 +79,7 @@ def test_tensorboard_gets_every_metric(engram, tmp_path):
     assert events.Scalars("test_accuracy")[0].step == 20
 
 
+@pytest.mark.download
 def test_python_does_what_the_command_line_does(finished, tmp_path):
     done = run("mlp", preset="tiny", out=tmp_path / "run", quiet=True)
     assert done.finished
@@ -82,6 +88,7 @@ def test_python_does_what_the_command_line_does(finished, tmp_path):
         run("mlp", stepz=3)
 
 
+@pytest.mark.download
 def test_folders_are_numbered(engram, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for number in (1, 2):
@@ -93,6 +100,7 @@ def test_clock(seconds, shown):
     assert clock(seconds) == shown
 
 
+@pytest.mark.download
 def test_checkpoints_to_look_back_at_are_spread_evenly(tmp_path):
     ended = tiny("mlp", tmp_path / "run", steps=100, every=10, keep=3)
     assert ended.folder.checkpoints() == [0, 40, 80, 90, 100]  # and the newest two
@@ -108,6 +116,7 @@ def test_milestones_are_as_many_as_asked_for_or_half_as_many(most):
         assert kept <= milestones((evaluations - 1) * 7, 7, most) | {evaluations * 7}  # nothing that was given up
 
 
+@pytest.mark.download
 def test_whether_a_folder_is_in_use_is_told_without_harm(tmp_path):
     started = Run.start(catalogue()["mlp"].from_preset("tiny"), tmp_path / "run")
     other = Run.open(tmp_path / "run").folder

@@ -84,7 +84,6 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.xdist_group(item.path.stem if item.path.stem in OWN_LAB else "instruments"))
-            item.add_marker(pytest.mark.browser)
 
 
 @pytest.fixture(scope="module")
