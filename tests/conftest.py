@@ -54,6 +54,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Last of all, no process of the suite is left."""
     if hasattr(session.config, "workerinput"):
         return
+    if cached := sorted(Path(os.environ.get("ENGRAM_DATA", "nowhere")).glob("*.safetensors")):
+        size = sum(path.stat().st_size for path in cached) / 1e6
+        print(f"\n{len(cached)} cache entries, {size:.0f} MB:", *(path.stem for path in cached))
     suite, deadline = os.environ[processes.SUITE], time.monotonic() + 10
     while (left := list(processes.marked(processes.SUITE, suite))) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -1,5 +1,6 @@
 """A cache of the test session's own, and the means to pretend that there is no network."""
 
+import os
 import subprocess
 import urllib.error
 import urllib.request
@@ -12,8 +13,8 @@ from engram.data import sources
 
 @pytest.fixture(scope="session")
 def session_cache(tmp_path_factory):
-    """One cache for all tests that use real packages, so that each is downloaded once."""
-    return tmp_path_factory.mktemp("cache")
+    """One cache for all tests that use real packages, so that each is downloaded once: the suite's, where it has one."""
+    return Path(os.environ["ENGRAM_DATA"]) if "ENGRAM_DATA" in os.environ else tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(autouse=True)
