@@ -61,8 +61,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     while (left := list(processes.marked(processes.SUITE, suite))) and time.monotonic() < deadline:
         time.sleep(0.1)
     if left:
-        commands = [(processes.PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode() for pid in left]
-        print("\nProcesses that the suite has left behind:", *commands, sep="\n  ")
+        print("\nProcesses that the suite has left behind:", *map(processes.command_of, left), sep="\n  ")
         processes.kill_marked(processes.SUITE, suite)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -60,6 +60,13 @@ def marked(variable: str, value: str) -> Iterator[int]:
                 yield int(file.parent.name)
 
 
+def command_of(pid: int) -> str:
+    """The command line of a process, or nothing if it has ended."""
+    with contextlib.suppress(OSError):
+        return (PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return ""
+
+
 def kill_marked(variable: str, value: str, seconds: float = 10) -> None:
     """Kill marked processes until there are none: each may have started another one meanwhile."""
     deadline = time.monotonic() + seconds

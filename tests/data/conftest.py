@@ -13,7 +13,7 @@ from engram.data import sources
 
 @pytest.fixture(scope="session")
 def session_cache(tmp_path_factory):
-    """One cache for all tests that use real packages, so that each is downloaded once: the suite's, where it has one."""
+    """One cache for all tests that use real packages, so that each is downloaded once: the suite's, if it has one."""
     return Path(os.environ["ENGRAM_DATA"]) if "ENGRAM_DATA" in os.environ else tmp_path_factory.mktemp("cache")
 
 
