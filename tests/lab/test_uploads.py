@@ -110,7 +110,7 @@ def test_names_that_are_none(place, name):
         ("a.npy", PICKLED, ""),
         ("a.zip", b"no zip at all", "zip file cannot be read"),
         pytest.param("a.zip", zipped({"notes.md": b"nothing"}), "", id="zip of nothing useful"),
-        pytest.param("a.zip", zipped({**PICTURES, "cat/broken.png": b"no picture"}), "broken", id="zip with a broken image"),
+        pytest.param("a.zip", zipped({**PICTURES, "cat/broken.png": b"no picture"}), "broken", id="broken image"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_is_refused_and_leaves_nothing(place, name, content, part):
