@@ -226,8 +226,7 @@ def test_an_optimiser_goes_on_from_its_moments_with_the_options_of_its_recipe(na
     for learner in (straight, first):
         learner.step(batch)
     saved = first.state_dict()
-    for optimizer in saved["optimizers"]:
-        optimizer["param_groups"] = [{**group, "lr": "much", "fused": 3} for group in optimizer["param_groups"]]
+    assert all(set(optimizer) == {"state"} for optimizer in saved["optimizers"])
     second.model.load_state_dict(first.model.state_dict())
     second.load_state_dict(saved)
     for learner in (straight, second):

@@ -171,8 +171,8 @@ def descend(optimizers: Sequence[torch.optim.Optimizer], rate: float) -> None:
 
 
 def saved(optimizers: Sequence[torch.optim.Optimizer]) -> Any:
-    """Where optimisers are, for a checkpoint."""
-    return together.full([optimizer.state_dict() for optimizer in optimizers], everywhere=False)
+    """Moments of optimisers, for a checkpoint; their options are the recipe's, and the learning rate its schedule's."""
+    return together.full([{"state": optimizer.state_dict()["state"]} for optimizer in optimizers], everywhere=False)
 
 
 def restore(optimizer: torch.optim.Optimizer, before: dict[str, Any]) -> None:
