@@ -387,6 +387,8 @@ def attack(words: list[str]) -> int:
 
 def check(words: list[str]) -> int:
     """Check a recipe's gradients against central differences: engram check NAME [flags of the recipe]."""
+    import torch
+
     from engram.core.gradient_check import gradient_check
     from engram.core.learner import Gradient
     from engram.core.registry import find
@@ -396,6 +398,7 @@ def check(words: list[str]) -> int:
         return 0
     json = "--json" in words
     recipe, _ = parse_run(find(words[0]), words[1:])
+    torch.manual_seed(recipe.seed)
     data = recipe.load()
     learner: Any = recipe.learner(data)
     learner = getattr(learner, "gradient", learner)
