@@ -83,7 +83,8 @@ def _must_be_inside(event: str, path: Any, within: Any = -1) -> None:
         return
     named = Path(f"/proc/self/fd/{within}" if isinstance(within, int) and within >= 0 else "", os.fsdecode(path))
     real = Path(os.path.realpath(named)) if event == "open" else Path(os.path.realpath(named.parent)) / named.name
-    if not any(real.is_relative_to(place) for place in (_allowed, cache.folder().resolve())):
+    compiled = Path(os.environ.get("NUMBA_CACHE_DIR", "/nowhere")).resolve()  # numba keeps what it compiles there
+    if not any(real.is_relative_to(place) for place in (_allowed, compiled, cache.folder().resolve())):
         _broken.append(f"{event} {named}")
 
 
