@@ -19,7 +19,7 @@ FRESH := caches=$$(mktemp -d) && trap 'rm -rf "$$caches"' EXIT && export ENGRAM_
 	NUMBA_CACHE_DIR=$$caches/numba HF_HOME=$$caches/huggingface XDG_CACHE_HOME=$$caches TORCHINDUCTOR_CACHE_DIR=$$caches/torch
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
-.PHONY: run test test-fast test-alone test-random faults fuzz lock audit lint browser bench readme clean
+.PHONY: run test test-fast test-alone test-random faults fuzz lock audit lint lint-js browser bench readme clean
 
 run: $(VENV)/installed
 	$(BIN)/engram run gpt
@@ -28,7 +28,7 @@ test: lint browser
 	@$(FRESH) && $(PYTEST)
 
 test-fast: $(VENV)/installed-test
-	$(PYTEST) -m 'not (slow or download)' $(addprefix --ignore=tests/,web laws faults fuzz golden recipes lab)
+	$(PYTEST) -m 'not (slow or download)' $(addprefix --ignore=tests/,web laws faults fuzz golden lab instruments) $(addprefix --ignore-glob=,*recipe* *feature_extractor*)
 
 test-alone: $(VENV)/installed-test browser
 	@$(FRESH) && find tests -name 'test_*.py' | sort | xargs -n 1 -P $(WORKERS) sh -c '$(BIN)/pytest "$$0" || exit 1'
@@ -59,6 +59,11 @@ lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# the JavaScript of the lab; needs Node
+lint-js:
+	npm install --no-audit --no-fund --silent
+	npm run --silent lint
 
 # some faults need root and libfaketime; they are left out with a sentence where they cannot be provoked
 faults: $(VENV)/installed-test

@@ -1,6 +1,6 @@
 """PGD on a small network for MNIST digits: engram beside torchattacks and foolbox, the same steps from the same start.
 
-The note says how much of the accuracy is left; «early» leaves a picture alone as soon as it is mistaken.
+The note is the robust accuracy; "early stop" stops for an image as soon as it is misclassified.
 """
 
 import time
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from engram import data
-from engram.bench import Contestant, Score
-from engram.robustness import PGD, Threat
+from engram.cli.bench import Contestant, Score
+from engram.robustness.attacks import PGD, ThreatModel
 
 EPS, ALPHA, STEPS, IMAGES = 0.1, 0.01, 40, 500
 WORK = f"PGD with {STEPS} steps in a ball of {EPS} around {IMAGES} digits"
@@ -21,7 +21,7 @@ ROUNDS = 3
 
 
 def victim() -> tuple[nn.Module, Tensor, Tensor]:
-    """A network of two convolutions after 300 steps, and pictures to attack."""
+    """A network of two convolutions after 300 steps, and images to attack."""
     torch.manual_seed(0)
     loaded = data.load("mnist")
     layers = nn.Conv2d(1, 16, 4, 2, 1), nn.ReLU(), nn.Conv2d(16, 32, 4, 2, 1), nn.ReLU()
@@ -42,11 +42,11 @@ def contestants() -> dict[str, Contestant]:
     def scored(attack: Callable[[], Tensor]) -> Callable[[], Score]:
         def work() -> Score:
             began = time.perf_counter()
-            moved = attack()
+            adversarial = attack()
             rate = IMAGES / (time.perf_counter() - began)
             with torch.no_grad():
-                left = (net(moved).argmax(1) == label).float().mean()
-            return Score(rate, f"{left:.1%} withstand")
+                left = (net(adversarial).argmax(1) == label).float().mean()
+            return Score(rate, f"robust accuracy {left:.1%}")
 
         return work
 
@@ -64,13 +64,15 @@ def contestants() -> dict[str, Contestant]:
         attack = fb.attacks.LinfPGD(abs_stepsize=ALPHA, steps=STEPS, random_start=False)
         return scored(lambda: attack(model, x, label, epsilons=EPS)[1])
 
-    def engram(early: bool) -> Callable[[], Score]:
-        attack = PGD(threat=Threat(eps=EPS), alpha=ALPHA, steps=STEPS, random=False, early=early)
+    def engram(early_stop: bool) -> Callable[[], Score]:
+        attack = PGD(
+            threat=ThreatModel(eps=EPS), step_size=ALPHA, steps=STEPS, random_start=False, early_stop=early_stop
+        )
         return scored(lambda: attack(net, x, label))
 
     return {
         "torchattacks": torchattacks,
         "foolbox": foolboxes,
         "engram": lambda: engram(False),
-        "engram, early": lambda: engram(True),
+        "engram, early stop": lambda: engram(True),
     }

@@ -1,4 +1,4 @@
-"""Steps of micrograd's own network: engram's auto-differentiation beside micrograd, HIPS autograd and torch.
+"""Steps of micrograd's own network: engram's automatic differentiation compared with micrograd, autograd and torch.
 
 Its loss: hinge of the margin plus the square of all weights; its update: gradient descent. All in 64 bits but torch,
 which computes in its own 32.
@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from engram.autodiff import relu
-from engram.autodiff.nets import MLP, SGD
-from engram.bench import Contestant
+from engram.cli.bench import Contestant
+from engram.foundations.autodiff import relu
+from engram.foundations.autodiff.nets import MLP, SGD
 
 SIZES, SAMPLES, LR, ALPHA = (2, 16, 16, 1), 100, 0.05, 1e-4
 WORK = f"a step of {'–'.join(map(str, SIZES))} on {SAMPLES} samples: forward, hinge loss, backward, update"

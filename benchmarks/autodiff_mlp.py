@@ -1,16 +1,16 @@
-"""Steps of a classifier of digits: engram's auto-differentiation beside HIPS autograd and torch, all in 32 bits."""
+"""Steps of a digit classifier: engram's automatic differentiation compared with autograd and torch, in 32 bits."""
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from engram.autodiff import cross_entropy
-from engram.autodiff.nets import MLP, SGD
-from engram.bench import Contestant
+from engram.cli.bench import Contestant
+from engram.foundations.autodiff import cross_entropy
+from engram.foundations.autodiff.nets import MLP, SGD
 
 SIZES, BATCH, LR = (784, 128, 10), 64, 0.1
-WORK = f"a step of {'–'.join(map(str, SIZES))} on {BATCH} pictures: forward, cross-entropy, backward, gradient descent"
+WORK = f"a step of {'–'.join(map(str, SIZES))} on {BATCH} images: forward, cross-entropy, backward, gradient descent"
 UNIT = "steps/s"
 ROUNDS = 5
 STEPS = 500

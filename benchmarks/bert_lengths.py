@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engram.bench import Contestant
+from engram.cli.bench import Contestant
 from engram.core.errors import EngramError
-from engram.interop import huggingface
-from engram.models.bert import BERT
+from engram.hub import huggingface
+from engram.transformers.bert.model import BERT
 
 LENGTHS = (128, 96, 64, 48, 32, 24, 16, 12)
 WORK = f"BERT-base with random weights, forward, a batch of texts of {', '.join(map(str, LENGTHS))} tokens"
@@ -31,7 +31,7 @@ def contestants() -> dict[str, Contestant]:
     peer = BertModel(config, add_pooling_layer=False).eval()
     with tempfile.TemporaryDirectory() as folder:
         peer.save_pretrained(folder)
-        model = huggingface.read(folder).model
+        model = huggingface.load_checkpoint(folder).model
     assert isinstance(model, BERT)
     valid_BT = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
     x_BT = torch.randint(config.vocab_size, valid_BT.shape) * valid_BT
@@ -43,7 +43,7 @@ def contestants() -> dict[str, Contestant]:
     def engram() -> Tensor:
         return model.encode(x_BT, valid_BT)
 
-    def repeated(forward: Callable[[], Tensor]) -> Callable[[], float]:
+    def repeat(forward: Callable[[], Tensor]) -> Callable[[], float]:
         @torch.no_grad()
         def work() -> float:
             for _ in range(PASSES):
@@ -53,10 +53,10 @@ def contestants() -> dict[str, Contestant]:
         return work
 
     with torch.no_grad():
-        apart = (transformers() - engram())[valid_BT].abs().max().item()
-    if apart > 1e-4:
-        raise EngramError(f"The models are to be the same, and their vectors differ by {apart:.1e}.")
+        difference = (transformers() - engram())[valid_BT].abs().max().item()
+    if difference > 1e-4:
+        raise EngramError(f"The models must be the same, but their vectors differ by {difference:.1e}.")
     return {
-        "transformers BertModel, padded, SDPA": lambda: repeated(transformers),
-        "engram BERT, without padding": lambda: repeated(engram),
+        "transformers BertModel, padded, SDPA": lambda: repeat(transformers),
+        "engram BERT, without padding": lambda: repeat(engram),
     }

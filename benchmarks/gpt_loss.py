@@ -1,7 +1,7 @@
-"""Time to loss: engram's GPT against nanoGPT, each with its own architecture, optimiser and schedule.
+"""Time to loss: engram's GPT against nanoGPT, each with its own architecture, optimizer and schedule.
 
-nanoGPT is written down here after its README's setting for a CPU, with a fused AdamW, which is quicker than its own.
-The clock stands still while validation is measured.
+nanoGPT is reimplemented here with the CPU settings of its README, and a fused AdamW, which is faster than its own. The
+time of evaluations does not count.
 """
 
 import math
@@ -12,24 +12,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from engram.bench import Contestant, Score
+from engram.cli.bench import Contestant, Score
 from engram.core.errors import EngramError
-from engram.data.corpus import Corpus, rows
-from engram.recipes.gpt import GPTRecipe
+from engram.data.corpus import Corpus, cover_windows
+from engram.transformers.gpt.recipe import GPTRecipe
 
 TARGET = 1.93
 WORK = f"training on the characters of shakespeare, 4 layers of 128, context 64, batch 12, to a loss of {TARGET:.2f}"
-UNIT = "times/h"
+UNIT = "trainings/h"
 ROUNDS = 1
 LAYERS, HEADS, WIDTH, CONTEXT, BATCH = 4, 4, 128, 64, 12
-VALIDATION_TOKENS = 1 << 15
+EVAL_TOKENS = 1 << 15
 
-NANO_STEPS, NANO_WARMUP, NANO_LR, NANO_LEAST_LR = 2000, 100, 1e-3, 1e-4
-NANO_EVALUATED = range(1500, NANO_STEPS + 1, 100)
-"""steps after which nanoGPT's loss is measured"""
+NANO_STEPS, NANO_WARMUP, NANO_LR, NANO_MIN_LR = 2000, 100, 1e-3, 1e-4
+NANO_EVAL_STEPS = range(1500, NANO_STEPS + 1, 100)
+"""steps after which the loss of nanoGPT is evaluated"""
 ENGRAM_STEPS = 240
-ENGRAM_EVALUATED = range(210, ENGRAM_STEPS + 1, 10)
-"""steps after which engram's loss is measured: the last ones, when its learning rate has nearly gone"""
+ENGRAM_EVAL_STEPS = range(210, ENGRAM_STEPS + 1, 10)
+"""steps after which the loss of engram is evaluated: the last ones, when its learning rate is nearly 0"""
 
 
 # ---------------------------------------------------------------------- nanoGPT
@@ -55,7 +55,7 @@ class NanoBlock(nn.Module):
 
 
 class NanoGPT(nn.Module):
-    """GPT-2 as nanoGPT writes it: tied head, and biases only where they are asked for."""
+    """GPT-2 of nanoGPT: weight tying, optional biases."""
 
     def __init__(self, vocabulary: int, context: int, layers: int, width: int, heads: int, bias: bool = False) -> None:
         super().__init__()
@@ -79,18 +79,18 @@ class NanoGPT(nn.Module):
         return self.lm_head(self.ln_f(h_BTE))
 
 
-def nano_rate(step: int) -> float:
-    """A linear rise, then half a cosine."""
+def nano_lr(step: int) -> float:
+    """Learning rate: linear warmup, then cosine decay."""
     if step < NANO_WARMUP:
         return NANO_LR * (step + 1) / (NANO_WARMUP + 1)
     fallen = (step - NANO_WARMUP) / (NANO_STEPS - NANO_WARMUP)
-    return NANO_LEAST_LR + 0.5 * (1 + math.cos(math.pi * fallen)) * (NANO_LR - NANO_LEAST_LR)
+    return NANO_MIN_LR + 0.5 * (1 + math.cos(math.pi * fallen)) * (NANO_LR - NANO_MIN_LR)
 
 
 def nano(data: Corpus) -> tuple[nn.Module, Callable[[int], None]]:
-    """The model, and its training step of a given number."""
+    """Return the model, and a function that takes the training step of a given number."""
     torch.manual_seed(0)
-    model = NanoGPT(data.tokeniser.vocabulary, CONTEXT, LAYERS, WIDTH, HEADS)
+    model = NanoGPT(data.tokenizer.vocab_size, CONTEXT, LAYERS, WIDTH, HEADS)
     groups = [
         {"params": [p for p in model.parameters() if p.ndim >= 2], "weight_decay": 0.1},
         {"params": [p for p in model.parameters() if p.ndim < 2], "weight_decay": 0.0},
@@ -103,7 +103,7 @@ def nano(data: Corpus) -> tuple[nn.Module, Callable[[int], None]]:
         x_BT = torch.stack([ids[i : i + CONTEXT] for i in starts])
         y_BT = torch.stack([ids[i + 1 : i + 1 + CONTEXT] for i in starts])
         for group in optimizer.param_groups:
-            group["lr"] = nano_rate(number)
+            group["lr"] = nano_lr(number)
         loss = F.cross_entropy(model(x_BT).flatten(0, 1), y_BT.flatten())
         optimizer.zero_grad()
         loss.backward()
@@ -116,34 +116,34 @@ def nano(data: Corpus) -> tuple[nn.Module, Callable[[int], None]]:
 # ---------------------------------------------------------------------- engram, and the contest
 
 
-def ours(recipe: GPTRecipe, data: Corpus) -> tuple[nn.Module, Callable[[int], object]]:
+def engram_gpt(recipe: GPTRecipe, data: Corpus) -> tuple[nn.Module, Callable[[int], object]]:
     torch.manual_seed(recipe.seed)
     learner, batches = recipe.learner(data), recipe.batches(data)
     return learner.model, lambda number: learner.step(next(batches))
 
 
 @torch.no_grad()
-def validation(model: nn.Module, data: Corpus) -> float:
-    """Mean loss over the same tokens for all."""
-    x_NT, y_NT = rows(data["valid"], CONTEXT, VALIDATION_TOKENS)
+def validation_loss(model: nn.Module, data: Corpus) -> float:
+    """Mean validation loss, over the same tokens for all models."""
+    x_NT, y_NT = cover_windows(data["valid"], CONTEXT, EVAL_TOKENS)
     parts = zip(x_NT.split(128), y_NT.split(128), strict=True)
     total = sum(F.cross_entropy(model(x).flatten(0, 1), y.flatten(), reduction="sum").item() for x, y in parts)
     return total / y_NT.numel()
 
 
-def until_good(model: nn.Module, step: Callable[[int], object], evaluated: Iterable[int], data: Corpus) -> Score:
-    """Train until a measured loss is good enough, and say how often an hour would hold that."""
+def train_to_target(model: nn.Module, step: Callable[[int], object], evaluated: Iterable[int], data: Corpus) -> Score:
+    """Train until an evaluated loss reaches the target; the score is how often that fits into an hour."""
     seconds, done, loss = 0.0, 0, math.inf
     for more in evaluated:
         began = time.perf_counter()
         for number in range(done, more):
             step(number)
         seconds, done = seconds + time.perf_counter() - began, more
-        loss = validation(model, data)
+        loss = validation_loss(model, data)
         if loss <= TARGET:
             return Score(3600 / seconds)
     reached = f"a validation loss of {loss:.3f} in {done} steps"
-    raise EngramError(f"{type(model).__name__} reached {reached}, and not the {TARGET:.2f} that was asked for.")
+    raise EngramError(f"{type(model).__name__} reached {reached}, not the target of {TARGET:.2f}.")
 
 
 def contestants() -> dict[str, Contestant]:
@@ -152,10 +152,10 @@ def contestants() -> dict[str, Contestant]:
 
     def nanogpt() -> Callable[[], Score]:
         model, step = nano(data)
-        return lambda: until_good(model, step, NANO_EVALUATED, data)
+        return lambda: train_to_target(model, step, NANO_EVAL_STEPS, data)
 
     def engram() -> Callable[[], Score]:
-        model, step = ours(recipe, data)
-        return lambda: until_good(model, step, ENGRAM_EVALUATED, data)
+        model, step = engram_gpt(recipe, data)
+        return lambda: train_to_target(model, step, ENGRAM_EVAL_STEPS, data)
 
     return {"nanoGPT, its setting for a CPU": nanogpt, f"engram run gpt --steps {ENGRAM_STEPS}": engram}

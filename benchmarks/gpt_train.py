@@ -1,4 +1,4 @@
-"""A training step of GPT-2 at equal architecture; nanoGPT alone has the exact GELU instead of its tanh form."""
+"""Training step of GPT-2 at equal architecture; nanoGPT alone has the exact GELU instead of the tanh form."""
 
 import copy
 import tempfile
@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from engram import bench
-from engram.bench import Contestant
+from engram.cli import bench
+from engram.cli.bench import Contestant
 from engram.core.errors import EngramError
-from engram.interop import huggingface
+from engram.hub import huggingface
 
 WORK = "training step of GPT-2, 6 layers of 384, context 256, batch 12, vocabulary 65: forward, backward, fused AdamW"
 UNIT = "tokens/s"
@@ -36,10 +36,10 @@ def contestants() -> dict[str, Contestant]:
     peer = GPT2LMHeadModel(config)
     with tempfile.TemporaryDirectory() as folder:
         peer.save_pretrained(folder)
-        same = huggingface.read(folder).model
+        same = huggingface.load_checkpoint(folder).model
 
-    def learning(model: nn.Module, logits: Callable[[Tensor], Tensor]) -> Callable[[], float]:
-        """Ready with one step, in which the optimiser makes its state."""
+    def make_training(model: nn.Module, logits: Callable[[Tensor], Tensor]) -> Callable[[], float]:
+        """Return work of some training steps, after a first one that allocates the optimizer state."""
         model.train()
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
@@ -59,18 +59,18 @@ def contestants() -> dict[str, Contestant]:
 
     def transformers() -> Callable[[], float]:
         model = copy.deepcopy(peer)
-        return learning(model, lambda x_BT: model(x_BT).logits)
+        return make_training(model, lambda x_BT: model(x_BT).logits)
 
     def engram() -> Callable[[], float]:
         model = copy.deepcopy(same)
-        return learning(model, model)
+        return make_training(model, model)
 
     def nanogpt() -> Callable[[], float]:
         model = bench.load("gpt-loss").NanoGPT(VOCABULARY, CONTEXT, LAYERS, WIDTH, HEADS, bias=True)
-        return learning(model, model)
+        return make_training(model, model)
 
     with torch.no_grad():
-        apart = (peer.eval()(x_BT).logits - same(x_BT)).abs().max().item()
-    if apart > 1e-4:
-        raise EngramError(f"The models are to be the same, and their logits differ by {apart:.1e}.")
+        difference = (peer.eval()(x_BT).logits - same(x_BT)).abs().max().item()
+    if difference > 1e-4:
+        raise EngramError(f"The models must be the same, but their logits differ by {difference:.1e}.")
     return {"transformers GPT2LMHeadModel, SDPA": transformers, "engram GPT": engram, "nanoGPT": nanogpt}

@@ -1,4 +1,4 @@
-"""Hodgkin–Huxley neurons: Brian2, interpreted and compiled, against engram, which is of second order at its price."""
+"""Hodgkin–Huxley neurons: Brian2, interpreted and compiled, against engram, second-order accurate at the same cost."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,17 +6,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from engram import bench
-from engram.bench import Contestant
+from engram.cli import bench
+from engram.cli.bench import Contestant
 from engram.core.errors import EngramError
-from engram.neurons.hodgkin_huxley import THRESHOLD_MV, HodgkinHuxley
-from engram.neurons.lif import Spikes
+from engram.neurons.hodgkin_huxley.model import THRESHOLD_MV, HodgkinHuxley
+from engram.neurons.spikes import Spikes
 
 EXTRA = "brian"
 NEURONS, SECONDS, STEP_MS = 1000, 0.1, 0.01
 APART_MS = 0.8
 """how far spikes may be from each other: after 0.1 s Brian2 is 0.63 ms late, and 0.063 ms with a tenth of the step"""
-WORK = f"{NEURONS} Hodgkin–Huxley neurons under constant currents of their own, {SECONDS} s at {STEP_MS} ms"
+WORK = f"{NEURONS} Hodgkin–Huxley neurons, each with its own constant current, {SECONDS} s at {STEP_MS} ms"
 UNIT = "simulated s/s"
 
 EQUATIONS = """
@@ -43,16 +43,16 @@ def contestants() -> dict[str, Contestant]:
         above = f"v > {THRESHOLD_MV}"
         group = b.NeuronGroup(NEURONS, EQUATIONS, threshold=above, refractory=above, method="exponential_euler")
         group.J = J_N
-        group.v, group.m, group.h, group.n = model.rest()[:, 0].tolist()
+        group.v, group.m, group.h, group.n = model.init_state()[:, 0].tolist()
         monitor = b.SpikeMonitor(group)
         return b.Network(group, monitor), monitor
 
     peers, spikes = bench.load("lif").brian(theirs, SECONDS, STEP_MS)
-    agree(model.fire(model.rest(), J_TN)[1], spikes)
+    agree(model.simulate_spikes(model.init_state(), J_TN)[1], spikes)
 
     def engrams() -> Callable[[], float]:
         def work() -> float:
-            model.fire(model.rest(), J_TN)
+            model.simulate_spikes(model.init_state(), J_TN)
             return SECONDS
 
         return work
@@ -62,7 +62,7 @@ def contestants() -> dict[str, Contestant]:
 
 def agree(mine: Spikes, theirs: Spikes) -> None:
     for i in range(NEURONS):
-        a, b = mine.of(i), theirs.of(i)
+        a, b = mine.train(i), theirs.train(i)
         both = min(len(a), len(b))
         if abs(len(a) - len(b)) > 1 or np.abs(a[:both] - b[:both]).max(initial=0) > APART_MS:
             raise EngramError(f"Neuron {i} fires at {a} and at {b} ms.")

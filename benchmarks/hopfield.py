@@ -5,13 +5,16 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from engram.bench import Contestant
+from engram.cli.bench import Contestant
 from engram.core.seeding import generator
-from engram.models.hopfield import Hopfield, sign
-from engram.models.hopfield_bits import HebbBits
+from engram.memory.hopfield.bits import BitHopfield
+from engram.memory.hopfield.model import Hopfield, sign
 
 UNITS, PATTERNS, STATES, FLIPPED = 2000, 200, 400, 0.1
-WORK = f"{PATTERNS} patterns in {UNITS} units by Hebb's rule; {STATES} states settle, {FLIPPED:.0%} of them flipped"
+WORK = (
+    f"{PATTERNS} patterns in {UNITS} units by Hebb's rule; recall from {STATES} states with {FLIPPED:.0%} of the units "
+    "flipped"
+)
 UNIT = "states/s"
 
 
@@ -37,9 +40,9 @@ def contestants() -> dict[str, Contestant]:
 
         return work
 
-    def engram(memory: Hopfield | HebbBits, together: bool) -> Callable[[], float]:
+    def engram(memory: Hopfield | BitHopfield, synchronous: bool) -> Callable[[], float]:
         def work() -> float:
-            memory.recall(x_BN, generator(1), together=together)
+            memory.recall(x_BN, generator(1), synchronous=synchronous)
             return STATES
 
         return work
@@ -50,7 +53,7 @@ def contestants() -> dict[str, Contestant]:
     return {
         "NumPy, all at once": numpy,
         "engram, matrix, all at once": lambda: engram(matrix(), True),
-        "engram, bits, all at once": lambda: engram(HebbBits(X_MN), True),
+        "engram, bits, all at once": lambda: engram(BitHopfield(X_MN), True),
         "engram, matrix, one by one": lambda: engram(matrix(), False),
-        "engram, bits, one by one": lambda: engram(HebbBits(X_MN), False),
+        "engram, bits, one by one": lambda: engram(BitHopfield(X_MN), False),
     }

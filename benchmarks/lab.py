@@ -1,8 +1,7 @@
-"""The lab while a model learns: what a page that is open costs, how soon it answers, how often its curves move.
+"""The lab during training: cost of an open page, latency of requests, and update rate of the curves.
 
-The run of the command line and the run of the lab take the same steps with the same threads. The lab's is watched by a
-real browser on the page of its system, which asks now and then what a person asks: whether a setting would do, and an
-instrument's answer.
+The run of the command line and the run of the lab take the same steps with the same threads. A browser has the page of
+the system open and sends two requests now and then: the check of a setting, and one to an instrument.
 """
 
 import json
@@ -20,33 +19,33 @@ from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
-from engram.bench import Contestant, Score
+from engram.cli.bench import Contestant, Score
 
-WORK = "GPT on Shakespeare, 400 steps with two evaluations: seconds of learning as the run itself counts them"
+WORK = "GPT on Shakespeare, 400 steps with two evaluations: training time as the run measures it"
 UNIT = "steps/s"
 EXTRA = "test"
 ROUNDS = 2
 STEPS, EVERY = 400, 200
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
-ASKING = """async () => {
-    const { ask } = await import("/static/link.js");
+REQUESTS = """async () => {
+    const { request } = await import("/static/socket.js");
     const began = performance.now();
-    await ask("check", { recipe: "gpt", preset: "small", settings: { steps: 7 } });
+    await request("check", { recipe: "gpt", preset: "small", settings: { steps: 7 } });
     const middle = performance.now();
-    await ask("autodiff", { text: "x * y + sin(x)" });
+    await request("autodiff", { text: "x * y + sin(x)" });
     return [middle - began, performance.now() - middle];
 }"""
 
 
 def rate(folder: Path) -> float:
-    """Steps a second of a run, from its first measurement to its last before the test."""
+    """Steps per second of a run, from its first evaluation to the last before the test."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     lines = [line for line in lines if "loss" in line]
     return float((lines[-1]["step"] - lines[0]["step"]) / (lines[-1]["seconds"] - lines[0]["seconds"]))
 
 
 def contestants() -> dict[str, Contestant]:
-    words = ["--steps", str(STEPS), "--every", str(EVERY), "--keep", "10"]
+    words = ["--steps", str(STEPS), "--eval-every", str(EVERY), "--keep-checkpoints", "10"]
 
     def line() -> Callable[[], Score]:
         folder = tempfile.TemporaryDirectory()
@@ -67,16 +66,16 @@ def contestants() -> dict[str, Contestant]:
         folder = tempfile.TemporaryDirectory()
 
         def work() -> Score:
-            score = watched(Path(folder.name))
+            score = train_in_lab(Path(folder.name))
             folder.cleanup()
             return score
 
         return work
 
-    return {"engram run gpt": line, "the same in the lab, watched": lab}
+    return {"engram run gpt": line, "in the lab, with its page open": lab}
 
 
-def watched(runs: Path) -> Score:
+def train_in_lab(runs: Path) -> Score:
     """A run of the lab with its page open."""
     command = [sys.executable, "-m", "engram", "lab", "--no-browser", "--runs", str(runs)]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "500"})
@@ -89,7 +88,7 @@ def watched(runs: Path) -> Score:
             browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
             page = browser.new_page()
             page.goto(found[0])
-            note = walk(page, found[0].partition("/?")[0])
+            note = use_page(page, found[0].partition("/?")[0])
             browser.close()
         return Score(rate(runs / "gpt-1"), note)
     finally:
@@ -97,24 +96,24 @@ def watched(runs: Path) -> Score:
         server.wait(60)
 
 
-def walk(page: Page, base: str) -> str:
-    """Start the run, stay on its page, ask now and then, and say how that was."""
-    settings = json.dumps({"steps": STEPS, "every": EVERY})
+def use_page(page: Page, base: str) -> str:
+    """Start a run, send requests while its page is open, and return latencies and the update rate."""
+    settings = json.dumps({"steps": STEPS, "eval_every": EVERY})
     page.goto(f"{base}/systems/gpt?set={settings}")
     page.get_by_role("button", name="Run", exact=True).click()
     state = page.locator(".run .state")
     state.filter(has_text="running").wait_for(timeout=120_000)
     page.locator("[data-updates]").wait_for(timeout=120_000)
     began, first = time.perf_counter(), updates(page)
-    asked: list[Any] = []
+    latencies: list[Any] = []
     while state.inner_text() == "running":
-        asked.append(page.evaluate(ASKING))
+        latencies.append(page.evaluate(REQUESTS))
         time.sleep(1.0)
         last, passed = updates(page), time.perf_counter() - began
     state.filter(has_text="finished").wait_for(timeout=120_000)
-    server, instrument = (statistics.median(times) for times in zip(*asked, strict=True))
-    moved = (last - first) / passed
-    return f"asks {server:.0f} ms, instrument {instrument:.0f} ms (medians), curves move {moved:.1f} times a second"
+    server, instrument = (statistics.median(times) for times in zip(*latencies, strict=True))
+    rate_hz = (last - first) / passed
+    return f"check {server:.0f} ms, instrument {instrument:.0f} ms (medians), curves {rate_hz:.1f} updates/s"
 
 
 def updates(page: Page) -> int:

@@ -1,4 +1,4 @@
-"""Independent LIF neurons: Brian2, interpreted and compiled, against engram, the same spikes."""
+"""Independent LIF neurons: Brian2, interpreted and compiled, against engram, with the same spikes."""
 
 import subprocess
 import tempfile
@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from engram.bench import Contestant, Score
+from engram.cli.bench import Contestant, Score
 from engram.core.errors import EngramError
-from engram.neurons.lif import LIF, Spikes
+from engram.neurons.lif.model import LIF
+from engram.neurons.spikes import Spikes
 
 EXTRA = "brian"
 STEPS, STEP_MS, TAU_MS, WAIT_MS = 10_000, 0.1, 20.0, 2.0
-WORK = "1000 independent LIF neurons under constant inputs of their own, 1 s at 0.1 ms"
+WORK = "1000 independent LIF neurons, each with its own constant input, 1 s at 0.1 ms"
 UNIT = "simulated s/s"
 
 
@@ -43,23 +44,26 @@ def contestants(neurons: int = 1000) -> dict[str, Contestant]:
         LIF.Config(neurons=neurons, tau_m_ms=TAU_MS, tau_ref_ms=WAIT_MS - STEP_MS, step_ms=STEP_MS, exact=False)
     )
     input_TN = torch.from_numpy(u_N).expand(STEPS, -1)
-    agree(by_steps.step(by_steps.rest(), input_TN, record=False)[2], spikes)
+    agree(by_steps.step(by_steps.init_state(), input_TN, record=False)[2], spikes)
     closed = LIF(LIF.Config(neurons=neurons, tau_m_ms=TAU_MS, tau_ref_ms=WAIT_MS))
-    counts = (np.bincount(one.neuron, minlength=neurons) for one in (spikes, closed.spikes(u_N, STEPS * STEP_MS)))
+    counts = (
+        np.bincount(one.neuron, minlength=neurons)
+        for one in (spikes, closed.simulate_constant_input(u_N, STEPS * STEP_MS))
+    )
     apart = np.abs(np.subtract(*counts)).max()
     if apart > 2:
         raise EngramError(f"A neuron fires {apart} times more or less in the closed form.")
 
     def stepping() -> Callable[[], float]:
         def work() -> float:
-            by_steps.step(by_steps.rest(), input_TN, record=False)
+            by_steps.step(by_steps.init_state(), input_TN, record=False)
             return 1.0
 
         return work
 
     def jumping() -> Callable[[], float]:
         def work() -> float:
-            closed.spikes(u_N, STEPS * STEP_MS)
+            closed.simulate_constant_input(u_N, STEPS * STEP_MS)
             return 1.0
 
         return work
@@ -70,9 +74,9 @@ def contestants(neurons: int = 1000) -> dict[str, Contestant]:
 def brian(
     make: Callable[[Any], tuple[Any, Any]], seconds: float = 1.0, step_ms: float = STEP_MS
 ) -> tuple[dict[str, Contestant], Spikes]:
-    """Brian2 by cython and as a compiled program, when all is compiled, and the spikes it finds.
+    """Return Brian2's contestants, by cython and as a compiled program, without compile time, and its spikes.
 
-    Each call of its run() gets ready anew, for a fifth of a second: it counts as called, and again without that.
+    Each run() call has about 0.2 s of setup; reported with and without it.
     """
     import brian2 as b
 
@@ -82,7 +86,7 @@ def brian(
     net, monitor = make(b)
     net.store()
     net.run(seconds * b.second)
-    spikes = Spikes.sorted(np.array(monitor.t / b.ms) + step_ms, np.array(monitor.i, np.int64))
+    spikes = Spikes.from_unsorted(np.array(monitor.t / b.ms) + step_ms, np.array(monitor.i, np.int64))
     program = compiled(b, make, seconds, step_ms)
 
     def interpreted(*, whole: bool) -> Contestant:
@@ -107,14 +111,14 @@ def brian(
 
     peers = {
         "Brian2, cython: run()": interpreted(whole=True),
-        "without its getting ready": interpreted(whole=False),
+        "Brian2, cython: without setup": interpreted(whole=False),
         "Brian2, C++ standalone": standalone,
     }
     return peers, spikes
 
 
 def compiled(b: Any, make: Callable[[Any], tuple[Any, Any]], seconds: float, step_ms: float) -> Path:
-    """The folder of the program that Brian2 makes out of a network."""
+    """Compile a network to a program with Brian2; return its folder."""
     place = Path(tempfile.mkdtemp(prefix="engram-brian-"))
     b.set_device("cpp_standalone", directory=str(place), build_on_run=False)
     b.defaultclock.dt = step_ms * b.ms
@@ -127,7 +131,7 @@ def compiled(b: Any, make: Callable[[Any], tuple[Any, Any]], seconds: float, ste
 
 
 def agree(mine: Spikes, theirs: Spikes) -> None:
-    """Every spike of every neuron in the same step."""
+    """Raise an error unless every neuron spikes in the same steps."""
     same = len(mine.time_ms) == len(theirs.time_ms) and np.array_equal(mine.neuron, theirs.neuron)
     if not same or not np.allclose(mine.time_ms, theirs.time_ms, rtol=0, atol=1e-6):
-        raise EngramError(f"Every spike is to be the same: there are {len(mine.time_ms)} and {len(theirs.time_ms)}.")
+        raise EngramError(f"Spikes must be identical: there are {len(mine.time_ms)} and {len(theirs.time_ms)}.")

@@ -1,4 +1,4 @@
-"""The loop against loops written by hand: how much of the time goes into learning, and how much into the frame."""
+"""Overhead of the training loop compared with hand-written PyTorch loops."""
 
 import tempfile
 from collections.abc import Callable
@@ -10,12 +10,11 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from engram import data
-from engram.bench import Contestant
-from engram.core.registry import find
-from engram.models.mlp import MLP
-from engram.training.loop import train
-from engram.training.progress import Progress
+from engram.cli.bench import Contestant
+from engram.core.registry import get_recipe
+from engram.foundations.mlp.model import MLP
 from engram.training.run import Run
+from engram.training.train import train
 
 WORK = "1000 steps of an MLP 784–128–10 on mnist, batch 256, AdamW, then validation and test"
 UNIT = "steps/s"
@@ -78,10 +77,12 @@ def contestants() -> dict[str, Contestant]:
 
     def engram() -> Callable[[], float]:
         folder = tempfile.TemporaryDirectory()
-        run = Run.start(find("mlp").from_preset("small", steps=STEPS, every=STEPS), Path(folder.name) / "run")
+        run = Run.start(
+            get_recipe("mlp").from_preset("small", steps=STEPS, eval_every=STEPS), Path(folder.name) / "run"
+        )
 
         def work() -> float:
-            train(run, Progress(quiet=True))
+            train(run)
             run.folder.release()
             folder.cleanup()
             return STEPS

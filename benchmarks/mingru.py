@@ -1,4 +1,4 @@
-"""minGRU forward and back: torch's GRU, minGRU-pytorch's scan of logarithms, engram's kernel, and the products alone.
+"""minGRU, forward and backward: torch's GRU, minGRU-pytorch's log-space scan, engram's kernel, the input projection.
 
 The unit is steps/s: where mingru and mingru-long have the same rate, the cost grows as the length does.
 """
@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from engram.bench import Contestant, Score
+from engram.cli.bench import Contestant, Score
 from engram.core.errors import EngramError
-from engram.layers.gated_scan import gated_scan
-from engram.layers.recurrent import MinGRU
+from engram.nn.gated_scan import gated_scan
+from engram.sequences.mingru.model import MinGRU
 
 BATCH, WIDTH, LENGTH, TIMES = 8, 256, 2048, 3
 WORK = f"forward and backward of a recurrent layer, batch {BATCH}, width {WIDTH}, length {LENGTH}"
@@ -30,14 +30,16 @@ def contestants(length: int = LENGTH) -> dict[str, Contestant]:
     gru, logs, mine = nn.GRU(WIDTH, WIDTH, batch_first=True), minGRU(WIDTH), MinGRU(WIDTH, WIDTH)
     check(logs, x_BTI[:, :500].detach().requires_grad_())
     return {
-        "torch.nn.GRU": lambda: there_and_back(lambda: gru(x_BTI)[0], (x_BTI, *gru.parameters())),
-        "minGRU-pytorch": lambda: there_and_back(lambda: logs(x_BTI), (x_BTI, *logs.parameters())),
-        "engram": lambda: there_and_back(lambda: mine(x_BTI)[0], (x_BTI, *mine.parameters())),
-        "products alone": lambda: there_and_back(lambda: mine.U(x_BTI), (x_BTI, *mine.parameters())),
+        "torch.nn.GRU": lambda: forward_and_backward(lambda: gru(x_BTI)[0], (x_BTI, *gru.parameters())),
+        "minGRU-pytorch": lambda: forward_and_backward(lambda: logs(x_BTI), (x_BTI, *logs.parameters())),
+        "engram": lambda: forward_and_backward(lambda: mine(x_BTI)[0], (x_BTI, *mine.parameters())),
+        "input projection only (lower bound)": lambda: forward_and_backward(
+            lambda: mine.U(x_BTI), (x_BTI, *mine.parameters())
+        ),
     }
 
 
-def there_and_back(forward: Callable[[], Tensor], inputs: tuple[Tensor, ...]) -> Callable[[], Score]:
+def forward_and_backward(forward: Callable[[], Tensor], inputs: tuple[Tensor, ...]) -> Callable[[], Score]:
     first, kept_mb = keeping(forward)
     slope = torch.randn(first.shape)
     torch.autograd.grad(first, inputs, slope)
@@ -47,13 +49,13 @@ def there_and_back(forward: Callable[[], Tensor], inputs: tuple[Tensor, ...]) ->
         for _ in range(TIMES):
             torch.autograd.grad(forward(), inputs, slope)
         rate = TIMES * slope[..., 0].numel() / (time.perf_counter() - began)
-        return Score(rate, f"{kept_mb:.0f} MB kept for the way back")
+        return Score(rate, f"{kept_mb:.0f} MB saved for backward")
 
     return work
 
 
 def keeping(forward: Callable[[], Tensor]) -> tuple[Tensor, float]:
-    """What comes out, and how much memory is held until the way back has been gone."""
+    """Return the output and the memory saved for the backward pass."""
     bytes_by_place: dict[int, int] = {}
 
     def pack(kept: Tensor) -> Tensor:
@@ -67,9 +69,9 @@ def keeping(forward: Callable[[], Tensor]) -> tuple[Tensor, float]:
 
 
 def check(peer: Any, x_BTI: Tensor) -> None:
-    """The peer in double precision, for its logarithms are coarse in single, and the kernel from the same projections.
+    """Check the kernel against minGRU-pytorch in double precision (its log-space scan is inaccurate in float32).
 
-    The peer's proposals must be positive, and it makes them so by a function of its own.
+    Both start from the same projections; g makes the candidate states positive, as minGRU-pytorch requires.
     """
     from minGRU_pytorch.minGRU import g
 

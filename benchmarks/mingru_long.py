@@ -1,7 +1,7 @@
 """minGRU over sequences of twice the length."""
 
-from engram import bench
-from engram.bench import Contestant
+from engram.cli import bench
+from engram.cli.bench import Contestant
 
 LENGTH = 4096
 WORK = f"forward and backward of a recurrent layer, batch 8, width 256, length {LENGTH}"

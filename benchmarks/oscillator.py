@@ -1,4 +1,4 @@
-"""Spiking populations: Nengo's reference simulator against engram, the same neurons, every spike the same."""
+"""NEF oscillator: the Nengo reference simulator against engram, with the same neurons and identical spikes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engram.bench import Contestant
+from engram.cli.bench import Contestant
 from engram.core.errors import EngramError
-from engram.neurons.dynamics import Assembly, State
-from engram.neurons.population import Population
+from engram.neurons.nef.ensemble import Ensemble
+from engram.neurons.nef.network import NEFNetwork, State
 
 NEURONS, SECONDS = 1000, 10
-WORK = f"an oscillator of {NEURONS} LIF neurons for {SECONDS} s at 1 ms; the simulators are built before"
+WORK = f"an oscillator of {NEURONS} LIF neurons for {SECONDS} s at 1 ms; build time excluded"
 UNIT = "simulated s/s"
 
 
@@ -21,11 +21,11 @@ def contestants() -> dict[str, Contestant]:
     turn = 2 * np.pi
     signal_TD = torch.zeros(1000 * SECONDS, 2)
     signal_TD[:100, 0] = 1
-    return contest(signal_TD, loop=[[1, -0.1 * turn], [0.1 * turn, 1]], drive=1.0, drive_tau_ms=5.0)
+    return contest(signal_TD, loop=[[1, -0.1 * turn], [0.1 * turn, 1]], gain=1.0, input_tau_ms=5.0)
 
 
-def contest(signal_TD: Tensor, *, loop: Any, drive: float, drive_tau_ms: float) -> dict[str, Contestant]:
-    """A population that hears itself through a matrix and 100 ms, and a signal, in both simulators."""
+def contest(signal_TD: Tensor, *, loop: Any, gain: float, input_tau_ms: float) -> dict[str, Contestant]:
+    """Both simulators of an ensemble with an input and a recurrent connection through a synapse of 100 ms."""
     import nengo
 
     steps, dimensions = signal_TD.shape
@@ -33,19 +33,19 @@ def contest(signal_TD: Tensor, *, loop: Any, drive: float, drive_tau_ms: float) 
     with nengo.Network(seed=1) as theirs:
         node = nengo.Node(lambda t: values[round(1000 * t) - 1])
         ensemble = nengo.Ensemble(NEURONS, dimensions)
-        nengo.Connection(node, ensemble, transform=drive, synapse=drive_tau_ms / 1000)
+        nengo.Connection(node, ensemble, transform=gain, synapse=input_tau_ms / 1000)
         back = nengo.Connection(ensemble, ensemble, transform=loop, synapse=0.1)
         fired = nengo.Probe(ensemble.neurons)
         nengo.Probe(ensemble, synapse=0.01)
     checked = nengo.Simulator(theirs, progress_bar=False)
     checked.run_steps(steps)
 
-    net = Assembly()
-    u, x = net.input(dimensions), net.population(twin(checked, ensemble))
-    net.connect(u, x, transform=drive, tau_ms=drive_tau_ms)
-    net.connect(x, x, decoders=torch.from_numpy(np.array(checked.data[back].weights).T.copy()), tau_ms=100)
-    net.probe(x, tau_ms=10)
-    start = net.rest()
+    net = NEFNetwork()
+    u, x = net.add_node(dimensions), net.add_ensemble(twin(checked, ensemble))
+    net.connect(u, x, transform=gain, tau_synapse_ms=input_tau_ms)
+    net.connect(x, x, decoders=torch.from_numpy(np.array(checked.data[back].weights).T.copy()), tau_synapse_ms=100)
+    net.add_probe(x, tau_synapse_ms=10)
+    start = net.init_state()
     start.v_N[:] = checked.model.sig[ensemble.neurons]["voltage"].initial_value
     agree(net, start, {u: signal_TD}, checked.data[fired] > 0)
 
@@ -69,18 +69,18 @@ def contest(signal_TD: Tensor, *, loop: Any, drive: float, drive_tau_ms: float) 
     return {"Nengo": nengos, "engram": engrams}
 
 
-def twin(sim: Any, ensemble: Any) -> Population:
-    """The same population."""
+def twin(sim: Any, ensemble: Any) -> Ensemble:
+    """The ensemble with the encoders, gains and biases of a Nengo ensemble."""
     built = sim.data[ensemble]
-    made = Population(Population.Config(neurons=ensemble.n_neurons, dimensions=ensemble.dimensions))
+    made = Ensemble(Ensemble.Config(neurons=ensemble.n_neurons, dimensions=ensemble.dimensions))
     for mine, other in ((made.encoder_ND, built.encoders), (made.gain_N, built.gain), (made.bias_N, built.bias)):
         mine.copy_(torch.from_numpy(other))
     return made
 
 
-def agree(net: Assembly, start: State, inputs: dict[Any, Any], theirs_TN: Any) -> None:
+def agree(net: NEFNetwork, start: State, inputs: dict[Any, Any], theirs_TN: Any) -> None:
     _, recording = net.step(start, inputs)
     mine_TN = np.zeros_like(theirs_TN)
     mine_TN[np.ceil(np.round(recording.spikes.time_ms, 9)).astype(int) - 1, recording.spikes.neuron] = True
     if not np.array_equal(mine_TN, theirs_TN):
-        raise EngramError(f"Every spike is to be the same, and {(mine_TN != theirs_TN).sum()} are not.")
+        raise EngramError(f"Spikes must be identical, and {(mine_TN != theirs_TN).sum()} differ.")

@@ -1,7 +1,6 @@
-"""Two processes of one thread beside one process of two: the same steps, as torchrun starts them, whole and divided.
+"""Data-parallel scaling: 2 processes × 1 thread against 1 process × 2 threads, with DDP and FSDP2.
 
-Every round lets one process learn and then two, so that both see the same machine; a contestant's score is how many
-times as many steps the two take in a second.
+The score is the ratio of steps per second. Every round trains with one process and then with two.
 """
 
 import os
@@ -11,13 +10,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from engram.bench import Contestant, Score
-from engram.core import together
-from engram.core.registry import find
-from engram.training import distributed
+from engram.cli.bench import Contestant, Score
+from engram.core.registry import get_recipe
+from engram.training import distributed, process_group
 from engram.training.run import Run
 
-WORK = "steps of learning: 2 processes x 1 thread against 1 process x 2 threads"
+WORK = "training steps: 2 processes × 1 thread against 1 process × 2 threads"
 UNIT = "x one process"
 ROUNDS = 3
 RECIPES = ("gpt", "cnn", "vae", "rbm")
@@ -27,8 +25,8 @@ WARM_UP, SECONDS = 10, 4.0
 def contestants() -> dict[str, Contestant]:
     found: dict[str, Contestant] = {}
     for name in RECIPES:
-        found[f"{name}, whole"] = lambda name=name: lambda: compared(name)  # type: ignore[misc]
-        found[f"{name}, divided"] = lambda name=name: lambda: compared(name, "divided")  # type: ignore[misc]
+        found[f"{name}, DDP"] = lambda name=name: lambda: compared(name)  # type: ignore[misc]
+        found[f"{name}, FSDP2"] = lambda name=name: lambda: compared(name, "shard")  # type: ignore[misc]
     return found
 
 
@@ -45,19 +43,19 @@ def rate(words: list[str], threads: int) -> float:
     return float(done.stdout)
 
 
-def learn(name: str, divided: bool) -> None:
-    """Learn for some seconds, and let the first process say how many steps that were in each."""
-    with tempfile.TemporaryDirectory() as folder, distributed.joined(divided):
-        run = Run.start(find(name)(), Path(folder) / "run")
+def learn(name: str, shard: bool) -> None:
+    """Train for some seconds; the main process prints the steps per second."""
+    with tempfile.TemporaryDirectory() as folder, process_group.join(shard):
+        run = Run.start(get_recipe(name)(), Path(folder) / "run")
         for _ in range(WARM_UP):
-            run.advance()
+            run.train_step()
         began, steps = time.perf_counter(), 0
-        while not any(together.any_of(time.perf_counter() - began > SECONDS)):
-            run.advance()
+        while not any(distributed.any_rank(time.perf_counter() - began > SECONDS)):
+            run.train_step()
             steps += 1
-        if together.first():
+        if distributed.is_main():
             print(steps / (time.perf_counter() - began))
 
 
 if __name__ == "__main__":
-    learn(sys.argv[1], "divided" in sys.argv[2:])
+    learn(sys.argv[1], "shard" in sys.argv[2:])

@@ -6,11 +6,12 @@ import numpy as np
 import torch
 
 from engram import data
-from engram.bench import Contestant
+from engram.cli.bench import Contestant
 from engram.core.seeding import generator
-from engram.models.rbm import RBM, Contrast, ContrastiveDivergence
+from engram.memory.rbm.learner import ContrastiveDivergence, ContrastiveDivergenceConfig
+from engram.memory.rbm.model import RBM
 
-WORK = "restricted Boltzmann machine 784–500 on binarised mnist, batch 100, one round of Gibbs sampling, 10 000 images"
+WORK = "restricted Boltzmann machine 784–500 on binarized mnist, batch 100, one round of Gibbs sampling, 10 000 images"
 UNIT = "images/s"
 IMAGES, BATCH = 10_000, 100
 
@@ -30,7 +31,7 @@ def contestants() -> dict[str, Contestant]:
 
         return work
 
-    def engram(contrast: Contrast) -> Callable[[], float]:
+    def engram(contrast: ContrastiveDivergenceConfig) -> Callable[[], float]:
         torch.manual_seed(0)
         learner = ContrastiveDivergence(RBM(RBM.Config()), contrast, BATCH, IMAGES // BATCH, generator(0))
 
@@ -44,6 +45,6 @@ def contestants() -> dict[str, Contestant]:
     return {
         "scikit-learn BernoulliRBM, float64 (its default)": lambda: sklearn(np.float64),
         "scikit-learn BernoulliRBM, float32": lambda: sklearn(np.float32),
-        "engram CD-1": lambda: engram(Contrast(persistent=False, centred=False)),
-        "engram PCD-1, centred": lambda: engram(Contrast()),
+        "engram CD-1": lambda: engram(ContrastiveDivergenceConfig(persistent=False, centered=False)),
+        "engram PCD-1, centered": lambda: engram(ContrastiveDivergenceConfig()),
     }

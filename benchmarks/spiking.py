@@ -1,6 +1,7 @@
 """A spiking classifier on Fashion-MNIST: snnTorch against engram, the same network and the same batches.
 
-snnTorch's learns as in its tutorials, with Adam at a constant rate; engram's as `engram run spiking` does.
+snnTorch trains as in its tutorials, with Adam at a constant learning rate; engram as
+`engram run spiking-classifier` does.
 """
 
 import time
@@ -11,13 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from engram import bench
-from engram.bench import Contestant, Score
-from engram.recipes.classify import predict
-from engram.recipes.spiking import SpikingRecipe
+from engram.cli import bench
+from engram.cli.bench import Contestant, Score
+from engram.foundations.base import predict
+from engram.neurons.spiking_classifier.recipe import SpikingRecipe
 
 EPOCHS, LR = 1, 1e-3
-WORK = f"{EPOCHS} epoch on fashion of 784–1000–10 leaky neurons, 25 time steps, batch 128; the note is of test pictures"
+WORK = f"{EPOCHS} epoch on fashion of 784–1000–10 leaky neurons, 25 time steps, batch 128; the note is test accuracy"
 UNIT = "images/s"
 ROUNDS = 1
 
@@ -27,15 +28,15 @@ def contestants() -> dict[str, Contestant]:
     recipe = SpikingRecipe(steps=EPOCHS * (len(data.train) // SpikingRecipe().batch))
     Peer = bench.load("surrogate").peer_class("current")
 
-    class Standardised(nn.Module):
-        """The same network, which sees the same pictures."""
+    class Standardized(nn.Module):
+        """The same network, on standardized images."""
 
         def __init__(self, model: Any) -> None:
             super().__init__()
-            self.standardise, self.net = model.config.standardise, Peer(model)
+            self.standardize, self.net = model.config.standardize, Peer(model)
 
         def forward(self, x_BCHW: Tensor) -> Tensor:
-            return self.net(self.standardise(x_BCHW))
+            return self.net(self.standardize(x_BCHW))
 
     def learning(model: nn.Module, step: Callable[[dict[str, Any]], object]) -> Callable[[], Score]:
         batches = recipe.batches(data)
@@ -46,13 +47,13 @@ def contestants() -> dict[str, Contestant]:
                 step(next(batches))
             rate = recipe.steps * recipe.batch / (time.perf_counter() - began)
             logits_NK, label_N = predict(model, data.test)
-            return Score(rate, f"{(logits_NK.argmax(1) == label_N).double().mean():.2%} right")
+            return Score(rate, f"{(logits_NK.argmax(1) == label_N).double().mean():.2%} accuracy")
 
         return work
 
     def snntorchs() -> Callable[[], Score]:
         torch.manual_seed(recipe.seed)
-        model = Standardised(recipe.learner(data).model)
+        model = Standardized(recipe.learner(data).model)
         optimizer = torch.optim.Adam(model.parameters(), lr=LR, fused=True)
 
         def step(batch: dict[str, Any]) -> None:

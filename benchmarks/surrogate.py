@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from engram.bench import Contestant
+from engram.cli.bench import Contestant
 from engram.core.errors import EngramError
-from engram.models.spiking import SpikingNet
+from engram.neurons.spiking_classifier.model import SpikingNet
 
 BATCH, TIME, HIDDEN, STEPS = 128, 25, 1000, 5
-WORK = f"training step of 784–{HIDDEN}–10 leaky neurons, {TIME} time steps, batch {BATCH}, pictures as currents"
+WORK = f"training step of 784–{HIDDEN}–10 leaky neurons, {TIME} time steps, batch {BATCH}, images as currents"
 UNIT = "images/s"
 Coding = Literal["current", "spikes"]
 

@@ -1,9 +1,9 @@
 """A training step of a spiking classifier that sees spikes, where the first product is most of the work."""
 
-from engram import bench
-from engram.bench import Contestant
+from engram.cli import bench
+from engram.cli.bench import Contestant
 
-WORK = "training step of 784–1000–10 leaky neurons, 25 time steps, batch 128, pictures as random spikes"
+WORK = "training step of 784–1000–10 leaky neurons, 25 time steps, batch 128, images as random spikes"
 UNIT = "images/s"
 
 

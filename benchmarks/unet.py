@@ -1,7 +1,7 @@
-"""Teaching a U-Net to take noise away: engram beside lucidrains' denoising-diffusion-pytorch and diffusers.
+"""Training of a diffusion U-Net: engram beside lucidrains' denoising-diffusion-pytorch and diffusers.
 
-The same pictures, noise and times for all, about 2.6 million parameters each, noise to be told, AdamW at 1e-3. The note
-says what each has learnt after the steps that all take: the loss on test pictures that none has seen.
+All have the same images, noise and times, about 2.6 million parameters, noise prediction and AdamW at 1e-3. The note is
+the loss on test images after the same number of steps.
 
 denoising-diffusion-pytorch needs torchvision and accelerate for its data and trainer, which are not used here; where
 they are missing, empty modules stand in for them: pip install --no-deps denoising-diffusion-pytorch ema-pytorch.
@@ -20,62 +20,62 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engram import data
-from engram.bench import Contestant, Score
+from engram.cli.bench import Contestant, Score
 from engram.core.seeding import generator
-from engram.models.denoiser import Denoising, UNet
-from engram.models.diffusion import Diffusion, schedule
+from engram.generative.diffusion.model import Diffusion, build_schedule
+from engram.generative.diffusion.unet import DenoiserConfig, UNet
 
-BATCH, STEPS, LEVELS = 64, 150, 1000
-WORK = f"a U-Net of about 2.6 million parameters learns to tell the noise of MNIST digits, {STEPS} steps of {BATCH}"
+BATCH, STEPS, TIMESTEPS = 64, 150, 1000
+WORK = f"a U-Net of about 2.6 million parameters predicts the noise of MNIST digits, {STEPS} steps of {BATCH}"
 UNIT = "images/s"
 ROUNDS = 1
 
 
 def batches(split: str, count: int, size: int) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """What is noisy, when, and the noise: the same for every contestant."""
-    random, levels = generator(0, split), schedule(Diffusion.Config(levels=LEVELS))
+    """Noisy images, times and noise, the same for every contestant."""
+    random, schedule = generator(0, split), build_schedule(Diffusion.Config(timesteps=TIMESTEPS))
     image = data.load("mnist")[split]["image"]
     found = []
     for _ in range(count):
         x = image[torch.randint(len(image), (size,), generator=random)].float() / 127.5 - 1
-        t, e = torch.randint(1, LEVELS + 1, (size,), generator=random), torch.randn(x.shape, generator=random)
-        found.append((levels.noisy(x, t, e), t, e))
+        t, e = torch.randint(1, TIMESTEPS + 1, (size,), generator=random), torch.randn(x.shape, generator=random)
+        found.append((schedule.add_noise(x, t, e), t, e))
     return found
 
 
-Ask = Callable[[nn.Module, Tensor, Tensor], Tensor]
-"""a network, what is noisy and when, to the noise"""
+Predict = Callable[[nn.Module, Tensor, Tensor], Tensor]
+"""predicts the noise from a network, noisy images and times"""
 
 
-def learning(build: Callable[[], tuple[nn.Module, Ask]]) -> Contestant:
-    """A contestant: it learns for all steps, and the quickest of them counts."""
+def training(build: Callable[[], tuple[nn.Module, Predict]]) -> Contestant:
+    """A contestant that trains for all steps; the fastest step counts."""
 
     def ready() -> Callable[[], Score]:
         torch.manual_seed(0)
-        net, ask = build()
+        net, predict = build()
         optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, fused=True)
         train, test = batches("train", STEPS, BATCH), batches("test", 10, 100)
 
         def work() -> Score:
-            quickest = math.inf
+            fastest = math.inf
             for x, t, e in train:
                 began = time.perf_counter()
                 optimizer.zero_grad()
-                F.mse_loss(ask(net, x, t), e).backward()
+                F.mse_loss(predict(net, x, t), e).backward()
                 optimizer.step()
-                quickest = min(quickest, time.perf_counter() - began)
+                fastest = min(fastest, time.perf_counter() - began)
             net.eval()
             with torch.no_grad():
-                loss = torch.stack([F.mse_loss(ask(net, x, t), e) for x, t, e in test]).mean()
+                loss = torch.stack([F.mse_loss(predict(net, x, t), e) for x, t, e in test]).mean()
             size = sum(weight.numel() for weight in net.parameters())
-            return Score(BATCH / quickest, f"{size:,} parameters, test loss {loss:.4f}")
+            return Score(BATCH / fastest, f"{size:,} parameters, test loss {loss:.4f}")
 
         return work
 
     return ready
 
 
-def lucidrains() -> tuple[nn.Module, Ask]:
+def lucidrains() -> tuple[nn.Module, Predict]:
     absent = [name for name in ("torchvision", "accelerate") if importlib.util.find_spec(name) is None]
     for name in absent:
         sys.modules[name] = ModuleType(name)
@@ -89,7 +89,7 @@ def lucidrains() -> tuple[nn.Module, Ask]:
     return Unet(dim=32, dim_mults=(1, 2, 4), channels=1, flash_attn=False), lambda net, x, t: net(x, t)
 
 
-def diffusers() -> tuple[nn.Module, Ask]:
+def diffusers() -> tuple[nn.Module, Predict]:
     from diffusers import UNet2DModel
 
     net: Any = UNet2DModel(
@@ -98,19 +98,19 @@ def diffusers() -> tuple[nn.Module, Ask]:
         up_block_types=("AttnUpBlock2D", "UpBlock2D", "UpBlock2D"),
     )  # fmt: skip
 
-    def ask(net: Any, x: Tensor, t: Tensor) -> Tensor:
+    def predict(net: Any, x: Tensor, t: Tensor) -> Tensor:
         return net(x, t).sample
 
-    return net, ask
+    return net, predict
 
 
-def engram() -> tuple[nn.Module, Ask]:
-    return UNet(Denoising()), lambda net, x, t: net(x, t / LEVELS)
+def engram() -> tuple[nn.Module, Predict]:
+    return UNet(DenoiserConfig()), lambda net, x, t: net(x, t / TIMESTEPS)
 
 
 def contestants() -> dict[str, Contestant]:
     return {
-        "denoising-diffusion-pytorch": learning(lucidrains),
-        "diffusers": learning(diffusers),
-        "engram": learning(engram),
+        "denoising-diffusion-pytorch": training(lucidrains),
+        "diffusers": training(diffusers),
+        "engram": training(engram),
     }

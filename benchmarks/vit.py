@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from engram.bench import Contestant
-from engram.models.vit import ViT
+from engram.cli.bench import Contestant
+from engram.transformers.vit.model import ViT
 
 WORK = "training step of ViT-Tiny, patches of 4 × 4, on 3 × 32 × 32, batch 64: forward, backward, fused AdamW"
 UNIT = "images/s"
@@ -27,8 +27,8 @@ def contestants() -> dict[str, Contestant]:
     config.num_labels = CLASSES
     config._attn_implementation = "sdpa"
 
-    def learning(model: nn.Module, logits: Callable[[Tensor], Tensor]) -> Callable[[], float]:
-        """Ready with one step, in which the optimiser makes its state."""
+    def make_training(model: nn.Module, logits: Callable[[Tensor], Tensor]) -> Callable[[], float]:
+        """Return work of some training steps, after a first one that allocates the optimizer state."""
         model.train()
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
@@ -48,12 +48,12 @@ def contestants() -> dict[str, Contestant]:
 
     def transformers() -> Callable[[], float]:
         model = ViTForImageClassification(config)
-        return learning(model, lambda x_BCHW: model(x_BCHW).logits)
+        return make_training(model, lambda x_BCHW: model(x_BCHW).logits)
 
     def engram() -> Callable[[], float]:
         shape = (3, SIDE, SIDE)
         size = {"width": WIDTH, "layers": LAYERS, "heads": HEADS, "patch": PATCH, "classes": CLASSES}
         model = ViT(ViT.Config(shape=shape, **size))  # type: ignore[arg-type]
-        return learning(model, model)
+        return make_training(model, model)
 
     return {"transformers ViTForImageClassification, SDPA": transformers, "engram ViT": engram}

@@ -1,9 +1,9 @@
 """Word vectors where sentences are short: lines of poetry."""
 
-from engram import bench
-from engram.bench import Contestant
+from engram.cli import bench
+from engram.cli.bench import Contestant
 
-WORK = f"skip-gram once through 1.9 million words of poetry in short lines: {bench.load('word2vec').SETTINGS}"
+WORK = f"skip-gram, one epoch of 1.9 million words of poetry in short lines: {bench.load('word2vec').SETTINGS}"
 UNIT = "words/s"
 
 

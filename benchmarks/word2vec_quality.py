@@ -1,20 +1,19 @@
-"""How good the word vectors are that gensim and engram learn from the same text, as examinations tell."""
+"""Quality of word vectors of gensim and engram from the same text, on benchmarks."""
 
 from collections.abc import Callable
 
 import numpy as np
 import torch
 
-from engram import bench
-from engram.bench import Contestant, Score
-from engram.models.word2vec import Sampling
-from engram.models.word_vectors import WordVectors
-from engram.recipes.word2vec import marks
+from engram.cli import bench
+from engram.cli.bench import Contestant, Score
+from engram.sequences.word2vec.evaluation import benchmark_metrics
+from engram.sequences.word2vec.learner import Word2VecTraining
+from engram.sequences.word2vec.vectors import WordVectors
 
 EPOCHS, SEEDS = 5, 3
 WORK = (
-    f"{EPOCHS} times through 1.9 million words of poetry: the mean of {SEEDS} seeds, on analogies, WordSim-353, "
-    "SimLex-999"
+    f"{EPOCHS} epochs of 1.9 million words of poetry: the mean of {SEEDS} seeds, on analogies, WordSim-353, SimLex-999"
 )
 UNIT = "% of analogies"
 ROUNDS = 1
@@ -29,14 +28,14 @@ def contestants() -> dict[str, Contestant]:
         model.train(text.sentences, total_examples=len(text.sentences), epochs=EPOCHS)
         return WordVectors(model.wv.index_to_key, torch.from_numpy(model.wv.vectors))
 
-    def engram(sampling: Sampling, seed: int) -> WordVectors:
-        model, learn = text.engram(sampling, EPOCHS, seed)
+    def engram(config: Word2VecTraining, seed: int) -> WordVectors:
+        model, learn = text.engram(config, EPOCHS, seed)
         learn()
-        return WordVectors.of(model, text.names)
+        return WordVectors.from_model(model, text.names)
 
-    def examined(learnt: Callable[[int], WordVectors]) -> Callable[[], Score]:
+    def evaluated(train: Callable[[int], WordVectors]) -> Callable[[], Score]:
         def work() -> Score:
-            found = [marks(learnt(seed)) for seed in range(1, SEEDS + 1)]
+            found = [benchmark_metrics(train(seed)) for seed in range(1, SEEDS + 1)]
             analogies, wordsim, simlex = (np.array([one[name] for one in found]) for name in found[0])
             note = f"analogies {spread(analogies)}, WordSim {spread(wordsim)}, SimLex {spread(simlex)}"
             return Score(100 * float(analogies.mean()), note)
@@ -44,9 +43,11 @@ def contestants() -> dict[str, Contestant]:
         return work
 
     return {
-        "gensim": lambda: examined(gensim),
-        "engram": lambda: examined(lambda seed: engram(Sampling(), seed)),
-        "engram --share sentence": lambda: examined(lambda seed: engram(Sampling(share="sentence"), seed)),
+        "gensim": lambda: evaluated(gensim),
+        "engram": lambda: evaluated(lambda seed: engram(Word2VecTraining(), seed)),
+        "engram --shared-negatives sentence": lambda: evaluated(
+            lambda seed: engram(Word2VecTraining(shared_negatives="sentence"), seed)
+        ),
     }
 
 

@@ -1,7 +1,7 @@
 """Word vectors on two threads."""
 
-from engram import bench
-from engram.bench import Contestant
+from engram.cli import bench
+from engram.cli.bench import Contestant
 
 WORK = f"{bench.load('word2vec').WORK}, on two threads"
 UNIT = "words/s"

@@ -18,13 +18,12 @@ import torch
 from filelock import FileLock
 
 from engram import cli
-from engram.core.registry import catalogue
-from engram.training.loop import train
-from engram.training.progress import Progress
+from engram.core.registry import registry
 from engram.training.run import Run
+from engram.training.train import Callback, train
 from tests import processes
 
-RECIPES = sorted(catalogue())
+RECIPES = sorted(registry())
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,7 +43,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Mark every process of this run of the suite."""
+    """Mark every process of this run of the suite; train on one thread from the first fixture on."""
+    torch.set_num_threads(1)
     if not hasattr(config, "workerinput"):
         os.environ[processes.SUITE] = uuid.uuid4().hex
 
@@ -81,7 +81,7 @@ def engram(capfd, monkeypatch):
         monkeypatch.setenv("COLUMNS", "100" if "--help" in words else "500")  # wide help comes in two columns
         capfd.readouterr()
         try:
-            code = cli.answer([str(word) for word in words])
+            code = cli.dispatch([str(word) for word in words])
         except SystemExit as stop:
             code = int(stop.code or 0)
         out, err = capfd.readouterr()
@@ -108,8 +108,8 @@ def refused(engram):
 
 def tiny(name: str, folder: Path, **changes: object) -> Run:
     """A tiny run, to its end."""
-    run = Run.start(catalogue()[name].from_preset("tiny", **changes), folder)
-    train(run, Progress(quiet=True))
+    run = Run.start(registry()[name].from_preset("tiny", **changes), folder)
+    train(run)
     run.folder.release()
     return run
 
@@ -149,10 +149,10 @@ def halfway(once, tmp_path):
     """A folder with a tiny run that has reached its first checkpoint, and not its end."""
 
     def stop_halfway(name: str, folder: Path) -> None:
-        recipe = catalogue()[name].from_preset("tiny")
+        recipe = registry()[name].from_preset("tiny")
         run = Run.start(recipe, folder)
         with pytest.raises(Halfway):
-            train(run, StopAt(recipe.every))
+            train(run, [StopAt(recipe.eval_every)])
         run.folder.release()
 
     return lambda name: once("halfway", name, lambda folder: stop_halfway(name, folder), tmp_path / "halfway")
@@ -169,15 +169,14 @@ class Halfway(Exception):
     pass
 
 
-class StopAt(Progress):
+class StopAt(Callback):
     """Pulls the plug after a step."""
 
     def __init__(self, step):
-        super().__init__(quiet=True)
         self.stop = step
 
-    def moved(self, always=False):
-        if self.run.step == self.stop:
+    def on_step(self, run):
+        if run.step == self.stop:
             raise Halfway
 
 

@@ -87,9 +87,9 @@ class Forks(Process):
     CODE = """
 import json, os, sys, traceback
 import plotly.graph_objects, torch._dynamo, tyro
-import engram.figures.report
-from engram.core.registry import catalogue
-catalogue()
+import engram.plots.report
+from engram.core.registry import registry
+registry()
 for line in sys.stdin:
     code, words, pipes = json.loads(line)
     if not (child := os.fork()):

@@ -7,31 +7,33 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+PARTS = ("foundations", "neurons", "memory", "sequences", "generative", "robustness", "transformers")
+"""the parts of the course, in its order: packages of systems"""
 
 _HOME = {
-    "Autoencoder": "engram.models.autoencoder",
-    "BERT": "engram.models.bert",
-    "CLIP": "engram.models.clip",
-    "CNN": "engram.models.cnn",
-    "Diffusion": "engram.models.diffusion",
+    "Autoencoder": "engram.generative.autoencoder.model",
+    "BERT": "engram.transformers.bert.model",
+    "CLIP": "engram.transformers.clip.model",
+    "CNN": "engram.foundations.cnn.model",
+    "Diffusion": "engram.generative.diffusion.model",
     "EngramError": "engram.core.errors",
-    "GAN": "engram.models.gan",
-    "GPT": "engram.models.gpt",
-    "HodgkinHuxley": "engram.neurons.hodgkin_huxley",
-    "Hopfield": "engram.models.hopfield",
-    "MLP": "engram.models.mlp",
-    "RBM": "engram.models.rbm",
-    "ResNet": "engram.models.resnet",
-    "Tokeniser": "engram.data.tokeniser",
-    "Transformer": "engram.models.transformer",
-    "VAE": "engram.models.vae",
-    "ViT": "engram.models.vit",
-    "Word2Vec": "engram.models.word2vec",
-    "WordVectors": "engram.models.word_vectors",
-    "attention": "engram.layers.attention",
-    "catalogue": "engram.core.registry",
-    "load": "engram.recipes",
-    "run": "engram.recipes",
+    "GAN": "engram.generative.gan.model",
+    "GPT": "engram.transformers.gpt.model",
+    "HodgkinHuxley": "engram.neurons.hodgkin_huxley.model",
+    "Hopfield": "engram.memory.hopfield.model",
+    "MLP": "engram.foundations.mlp.model",
+    "RBM": "engram.memory.rbm.model",
+    "ResNet": "engram.foundations.resnet.model",
+    "Tokenizer": "engram.data.tokenizer",
+    "Transformer": "engram.transformers.translate.model",
+    "VAE": "engram.generative.vae.model",
+    "ViT": "engram.transformers.vit.model",
+    "Word2Vec": "engram.sequences.word2vec.model",
+    "WordVectors": "engram.sequences.word2vec.vectors",
+    "attention": "engram.nn.attention",
+    "registry": "engram.core.registry",
+    "load": "engram.hub.load",
+    "run": "engram.api",
     "tap": "engram.core.tap",
     "watch": "engram.core.tap",
 }
@@ -51,13 +53,13 @@ __all__ = [
     "HodgkinHuxley",
     "Hopfield",
     "ResNet",
-    "Tokeniser",
+    "Tokenizer",
     "Transformer",
     "ViT",
     "Word2Vec",
     "WordVectors",
     "attention",
-    "catalogue",
+    "registry",
     "load",
     "run",
     "tap",
@@ -65,29 +67,30 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from engram.api import run
     from engram.core.errors import EngramError
-    from engram.core.registry import catalogue
+    from engram.core.registry import registry
     from engram.core.tap import tap, watch
-    from engram.data.tokeniser import Tokeniser
-    from engram.layers.attention import attention
-    from engram.models.autoencoder import Autoencoder
-    from engram.models.bert import BERT
-    from engram.models.clip import CLIP
-    from engram.models.cnn import CNN
-    from engram.models.diffusion import Diffusion
-    from engram.models.gan import GAN
-    from engram.models.gpt import GPT
-    from engram.models.hopfield import Hopfield
-    from engram.models.mlp import MLP
-    from engram.models.rbm import RBM
-    from engram.models.resnet import ResNet
-    from engram.models.transformer import Transformer
-    from engram.models.vae import VAE
-    from engram.models.vit import ViT
-    from engram.models.word2vec import Word2Vec
-    from engram.models.word_vectors import WordVectors
-    from engram.neurons.hodgkin_huxley import HodgkinHuxley
-    from engram.recipes import load, run
+    from engram.data.tokenizer import Tokenizer
+    from engram.foundations.cnn.model import CNN
+    from engram.foundations.mlp.model import MLP
+    from engram.foundations.resnet.model import ResNet
+    from engram.generative.autoencoder.model import Autoencoder
+    from engram.generative.diffusion.model import Diffusion
+    from engram.generative.gan.model import GAN
+    from engram.generative.vae.model import VAE
+    from engram.hub.load import load
+    from engram.memory.hopfield.model import Hopfield
+    from engram.memory.rbm.model import RBM
+    from engram.neurons.hodgkin_huxley.model import HodgkinHuxley
+    from engram.nn.attention import attention
+    from engram.sequences.word2vec.model import Word2Vec
+    from engram.sequences.word2vec.vectors import WordVectors
+    from engram.transformers.bert.model import BERT
+    from engram.transformers.clip.model import CLIP
+    from engram.transformers.gpt.model import GPT
+    from engram.transformers.translate.model import Transformer
+    from engram.transformers.vit.model import ViT
 
 
 def __getattr__(name: str) -> Any:

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from engram.core.errors import EngramError
-from engram.core.tap import tap, watch, watched, watching
+from engram.core.tap import is_watched, is_watching, tap, watch
 
 
 class Inner(nn.Module):
@@ -117,7 +117,7 @@ class Costly(nn.Module):
         self.made = []
 
     def forward(self, x):
-        self.made.append(watched("weights"))
+        self.made.append(is_watched("weights"))
         return self.inner(tap("weights", x) if self.made[-1] else x)
 
 
@@ -153,15 +153,15 @@ def test_not_watched_by_those_who_look_elsewhere_or_no_longer():
 
 def test_watching_while_anybody_does():
     model = Costly()
-    before = watching()
+    before = is_watching()
     with watch(model, "nothing"):
         with watch(model):
             pass
-        during = watching()
-    assert (before, during, watching()) == (False, True, False)
+        during = is_watching()
+    assert (before, during, is_watching()) == (False, True, False)
 
 
 def test_watching_ends_with_an_error():
     with pytest.raises(RuntimeError), watch(Costly()) as seen:
         seen.model(torch.ones(2, 7))
-    assert not watching()
+    assert not is_watching()

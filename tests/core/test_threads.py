@@ -13,34 +13,34 @@ from tests.conftest import python
 
 SOURCE = Path(engram.__file__).parent
 KERNELS = {
-    "layers/gated_scan.py": """
-        from engram.layers.gated_scan import gated_scan
+    "nn/gated_scan.py": """
+        from engram.nn.gated_scan import gated_scan
         x, h = torch.rand(8, 512, 512, requires_grad=True), torch.rand(8, 256, requires_grad=True)
         gated_scan(x, h).sum().backward()""",
-    "layers/linear.py": """
-        from engram.layers.linear import Linear
+    "nn/linear.py": """
+        from engram.nn.linear import Linear
         with torch.no_grad():
             Linear(512, 512)(torch.rand(1, 512))""",
-    "layers/round.py": """
-        from engram.models.gpt import GPT
+    "generation/fused_decode.py": """
+        from engram.transformers.gpt.model import GPT
         GPT(GPT.Config(layers=1, width=64, heads=2)).eval().generate([[1, 2, 3]], 4)""",
-    "layers/scan.py": """
-        from engram.layers.scan import scan
+    "nn/scan.py": """
+        from engram.nn.scan import scan
         a, b = torch.rand(8, 512, 256, requires_grad=True), torch.rand(8, 512, 256)
         scan(a, b).sum().backward()""",
-    "layers/spiking.py": """
-        from engram.layers.spiking import Leaky, leaky
+    "nn/spiking.py": """
+        from engram.nn.spiking import Leaky, leaky
         spikes, _ = leaky(torch.rand(64, 512, requires_grad=True), Leaky(), steps=5)
         spikes.sum().backward()""",
     "neurons/kernels.py": """
-        from engram.neurons.hodgkin_huxley import HodgkinHuxley
+        from engram.neurons.hodgkin_huxley.model import HodgkinHuxley
         neuron = HodgkinHuxley(HodgkinHuxley.Config(neurons=512))
-        neuron.step(neuron.rest(), torch.full((200, 512), 10.0, dtype=torch.float64))""",
-    "neurons/lif.py": """
-        from engram.neurons.lif import LIF
+        neuron.step(neuron.init_state(), torch.full((200, 512), 10.0, dtype=torch.float64))""",
+    "neurons/lif/model.py": """
+        from engram.neurons.lif.model import LIF
         neuron = LIF(LIF.Config(neurons=1000))
         neuron(torch.full((1000, 1000), 1.5, dtype=torch.float64))
-        neuron.spikes(torch.full((1000,), 1.5, dtype=torch.float64), 100.0)""",
+        neuron.simulate_constant_input(torch.full((1000,), 1.5, dtype=torch.float64), 100.0)""",
 }
 """work that calls every parallel kernel of a file, in the forms in which it is split among threads"""
 CHECK = """
@@ -106,7 +106,7 @@ before = a @ b
 exec(__import__("textwrap").dedent(__import__("sys").argv[1]))
 print(torch.equal(before, a @ b))
 """
-    assert python(code, KERNELS["layers/spiking.py"]).stdout == "True\n"
+    assert python(code, KERNELS["nn/spiking.py"]).stdout == "True\n"
 
 
 def test_this_process_is_as_it_was():

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from engram.core.errors import EngramError
 from engram.data import corpus, tokens
-from engram.data.tokeniser import Tokeniser
+from engram.data.tokenizer import Tokenizer
 from tests.processes import Process
 
-BYTES = Tokeniser.train("bytes", ["a"])
+BYTES = Tokenizer.train("bytes", ["a"])
 TEXTS = {
     "lines": "to be or not to be\nthat is the question\n\n" * 12,
     "no line break": "to be or not to be that is the question " * 20,
@@ -63,7 +63,7 @@ def whole(text):
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_parts_of_a_file_are_the_whole_file(written, monkeypatch, name, block):
     monkeypatch.setattr(corpus, "BLOCK", block)
-    assert whole(corpus.read(str(written(TEXTS[name])), "stretches")) == TEXTS[name]
+    assert whole(corpus.read_text(str(written(TEXTS[name])), "windows")) == TEXTS[name]
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -71,7 +71,7 @@ def test_the_parts_of_a_file_are_the_whole_file(written, monkeypatch, name, bloc
 def test_the_parts_of_any_file_are_the_whole_file(written, text, block):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(corpus, "BLOCK", block)
-        found = whole(corpus.read(str(written(text)), "stretches"))
+        found = whole(corpus.read_text(str(written(text)), "windows"))
     assert found == text.removeprefix("\ufeff")
 
 
@@ -79,20 +79,20 @@ def test_the_parts_of_any_file_are_the_whole_file(written, text, block):
 def test_a_byte_order_mark_is_no_text(written, monkeypatch, block):
     monkeypatch.setattr(corpus, "BLOCK", block)
     path = written(b"\xef\xbb\xbf" + TEXTS["lines"].encode())
-    assert whole(corpus.read(str(path), "stretches")) == TEXTS["lines"]
+    assert whole(corpus.read_text(str(path), "windows")) == TEXTS["lines"]
 
 
 @pytest.mark.parametrize("last", ["to be\n", "to be"])
 def test_a_mark_inside_a_text_is_text(written, last):
     text = "to be or not to be\n" * 20 + f"\ufeff{last * 5}"
-    assert whole(corpus.read(str(written(text)), "stretches")) == text
+    assert whole(corpus.read_text(str(written(text)), "windows")) == text
 
 
 @pytest.mark.parametrize("block", [64, 100, 1 << 20])
 @pytest.mark.parametrize("name", ["lines", "windows"])
 def test_lines_are_lines_wherever_a_block_ends(written, monkeypatch, name, block):
     monkeypatch.setattr(corpus, "BLOCK", block)
-    text = corpus.read(str(written(TEXTS[name])), "lines")
+    text = corpus.read_text(str(written(TEXTS[name])), "lines")
     found = [piece for split in text.splits.values() for piece in split()]
     assert found == [line for line in TEXTS[name].splitlines() if line]
 
@@ -100,13 +100,13 @@ def test_lines_are_lines_wherever_a_block_ends(written, monkeypatch, name, block
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_file_is_cut_near_ninety_percent(written, name):
     text = TEXTS[name]
-    train = "".join(corpus.read(str(written(text)), "stretches").splits["train"]())
+    train = "".join(corpus.read_text(str(written(text)), "windows").splits["train"]())
     part = len(train.encode()) / len(text.encode())
     assert 0.89 < part < 0.98
 
 
 def test_a_file_is_cut_at_the_end_of_a_line(written):
-    train = "".join(corpus.read(str(written(TEXTS["lines"])), "stretches").splits["train"]())
+    train = "".join(corpus.read_text(str(written(TEXTS["lines"])), "windows").splits["train"]())
     assert train.endswith("\n")
 
 
@@ -114,7 +114,7 @@ def test_few_files_are_each_cut(written):
     for i in range(3):
         written(f"file {i} " * 100 + "\n" + f"last {i} " * 5, f"folder/{i}.txt")
     folder = written(b"", "folder/not a text.md").parent
-    text = corpus.read(str(folder), "stretches")
+    text = corpus.read_text(str(folder), "windows")
     for split in text.splits.values():
         found = "".join(split())
         assert all(f" {i} " in found for i in range(3))
@@ -124,7 +124,7 @@ def test_few_files_are_each_cut(written):
 def test_many_files_are_dealt_out_whole(written, count):
     for i in range(count):
         written(f"<{i}>" + "x" * 50, f"folder/{i:02}.txt")
-    text = corpus.read(str(written("y", "folder/y.md").parent), "stretches")
+    text = corpus.read_text(str(written("y", "folder/y.md").parent), "windows")
     dealt = {part: {piece.partition(">")[0] for piece in split()} for part, split in text.splits.items()}
     assert set.union(*dealt.values()) == {f"<{i}" for i in range(count)}
     assert sum(map(len, dealt.values())) == count
@@ -135,13 +135,13 @@ def test_dealing_out_does_not_depend_on_chance(written):
     for i in range(12):
         written(f"<{i}>" + "x" * 50, f"folder/{i:02}.txt")
     folder = written("y", "folder/y.md").parent
-    first, second = ({part: list(split()) for part, split in corpus.read(str(folder), "stretches").splits.items()}
+    first, second = ({part: list(split()) for part, split in corpus.read_text(str(folder), "windows").splits.items()}
                      for _ in range(2))  # fmt: skip
     assert first == second
 
 
 def test_a_split_can_be_read_again(written):
-    train = corpus.read(str(written(TEXTS["lines"])), "stretches").splits["train"]
+    train = corpus.read_text(str(written(TEXTS["lines"])), "windows").splits["train"]
     assert list(train()) == list(train())
 
 
@@ -152,32 +152,32 @@ def test_a_split_can_be_read_again(written):
 def test_what_is_not_utf8_is_said(written, content):
     path = written(content)
     with pytest.raises(EngramError, match=r"own.txt is not UTF-8 text .*: save it as UTF-8\.$"):
-        whole(corpus.read(str(path), "stretches"))
+        whole(corpus.read_text(str(path), "windows"))
 
 
 @pytest.mark.parametrize("content", ["", "a", "\n"])
 def test_an_empty_file_is_said(written, content):
     path = written(content)
     with pytest.raises(EngramError, match=r"own.txt is empty, or nearly: .*\.$"):
-        corpus.read(str(path), "stretches")
+        corpus.read_text(str(path), "windows")
 
 
 def test_a_missing_file_is_said(tmp_path):
     with pytest.raises(EngramError, match=r"There is no file or folder .*none.txt\.$"):
-        corpus.read(str(tmp_path / "none.txt"), "stretches")
+        corpus.read_text(str(tmp_path / "none.txt"), "windows")
 
 
 def test_nothing_but_empty_lines_is_said(written):
-    text = corpus.read(str(written("\n" * 500)), "lines")
+    text = corpus.read_text(str(written("\n" * 500)), "lines")
     with pytest.raises(EngramError, match=r"too little text"):
-        corpus.tokenised(text, BYTES)
+        corpus.tokenize_corpus(text, BYTES)
 
 
 # ---------------------------------------------------------------------- tokens
 
 
-def made(path, by="stretches", tokeniser=BYTES):
-    return corpus.tokenised(corpus.read(str(path), by), tokeniser)
+def made(path, by="windows", tokenizer=BYTES):
+    return corpus.tokenize_corpus(corpus.read_text(str(path), by), tokenizer)
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -189,18 +189,20 @@ def test_tokens_are_the_text(written, name):
 def test_pieces_are_lines(written):
     found = made(written(TEXTS["lines"]), "lines")["train"]
     lines = [line for line in TEXTS["lines"].splitlines() if line]
-    assert [BYTES.decode(found.piece(i).tolist()) for i in range(len(found))] == lines[: len(found)]
+    assert [BYTES.decode(found.segment(i).tolist()) for i in range(len(found))] == lines[: len(found)]
 
 
 def test_special_tokens_are_not_in_a_corpus(written):
-    tokeniser = Tokeniser.train("characters", [TEXTS["lines"]], specials=("</s>",), template="$A </s>")
-    assert not (made(written(TEXTS["lines"]), "lines", tokeniser)["train"].ids == 0).any()
+    tokenizer = Tokenizer.train("characters", [TEXTS["lines"]], special_tokens=("</s>",), template="$A </s>")
+    assert not (made(written(TEXTS["lines"]), "lines", tokenizer)["train"].ids == 0).any()
 
 
 @pytest.mark.parametrize(("size", "dtype"), [(1 << 15, torch.int16), ((1 << 15) + 1, torch.int32)])
 def test_tokens_take_as_few_bytes_as_they_can(written, monkeypatch, size, dtype):
-    monkeypatch.setattr(Tokeniser, "last", size - 1)
-    monkeypatch.setattr(Tokeniser, "encode_all", lambda self, texts, special: [[0, size - 1] for _ in texts])
+    monkeypatch.setattr(Tokenizer, "max_id", size - 1)
+    monkeypatch.setattr(
+        Tokenizer, "encode_batch", lambda self, texts, add_special_tokens: [[0, size - 1] for _ in texts]
+    )
     ids = made(written(TEXTS["lines"]))["train"].ids
     assert ids.dtype == dtype
     assert ids.max() == size - 1
@@ -224,18 +226,18 @@ def test_writing_to_tokens_changes_no_file(written):
 
 @pytest.fixture
 def counted(monkeypatch):
-    """How often texts are tokenised."""
-    calls, encode = [], Tokeniser.encode_all
+    """How often texts are tokenized."""
+    calls, encode = [], Tokenizer.encode_batch
 
     def counting(self, texts, **options):
         calls.append(len(texts))
         return encode(self, texts, **options)
 
-    monkeypatch.setattr(Tokeniser, "encode_all", counting)
+    monkeypatch.setattr(Tokenizer, "encode_batch", counting)
     return calls
 
 
-def test_a_text_is_tokenised_once(written, counted):
+def test_a_text_is_tokenized_once(written, counted):
     path = written(TEXTS["lines"])
     first = made(path)
     times = len(counted)
@@ -244,7 +246,7 @@ def test_a_text_is_tokenised_once(written, counted):
     assert torch.equal(first["train"].ids, second["train"].ids)
 
 
-def test_a_file_that_changed_is_tokenised_again(written, counted):
+def test_a_file_that_changed_is_tokenized_again(written, counted):
     made(written(TEXTS["lines"]))
     times = len(counted)
     found = made(written(TEXTS["lines"].replace("to be", "we do")))
@@ -254,17 +256,17 @@ def test_a_file_that_changed_is_tokenised_again(written, counted):
 
 def test_identity_changes_with_the_time_of_a_file_and_with_how_it_is_read(written):
     path = written(TEXTS["lines"])
-    before = corpus.read(str(path), "stretches").identity
-    assert corpus.read(str(path), "lines").identity != before
+    before = corpus.read_text(str(path), "windows").fingerprint
+    assert corpus.read_text(str(path), "lines").fingerprint != before
     os.utime(path, ns=(1, 1))
-    assert corpus.read(str(path), "stretches").identity != before
+    assert corpus.read_text(str(path), "windows").fingerprint != before
 
 
-def test_another_tokeniser_is_another_file(written, counted):
+def test_another_tokenizer_is_another_file(written, counted):
     path = written(TEXTS["lines"])
     made(path)
     times = len(counted)
-    made(path, tokeniser=Tokeniser.train("characters", [TEXTS["lines"]]))
+    made(path, tokenizer=Tokenizer.train("characters", [TEXTS["lines"]]))
     assert len(counted) > times
 
 
@@ -279,16 +281,16 @@ def test_a_set_without_a_test_is_examined_on_what_validated_it(written):
 CODE = """
 import sys, time
 from engram.data import corpus
-from engram.data.tokeniser import Tokeniser
+from engram.data.tokenizer import Tokenizer
 path, log, wait = sys.argv[1:]
-encode = Tokeniser.encode_all
+encode = Tokenizer.encode_batch
 def slowly(self, texts, **options):
     with open(log, "a") as stream:
-        stream.write("tokenised\\n")
+        stream.write("tokenized\\n")
     time.sleep(float(wait))
     return encode(self, texts, **options)
-Tokeniser.encode_all = slowly
-found = corpus.tokenised(corpus.read(path, "stretches"), Tokeniser.train("bytes", ["a"]))
+Tokenizer.encode_batch = slowly
+found = corpus.tokenize_corpus(corpus.read_text(path, "windows"), Tokenizer.train("bytes", ["a"]))
 print(len(found["train"].ids))
 """
 
@@ -303,7 +305,7 @@ def test_two_processes_at_once_do_it_once(written, tmp_path):
     with process(path, log, 0.3) as one, process(path, log, 0.3) as other:
         said = [each.communicate(timeout=60)[0] for each in (one, other)]
     assert said[0] == said[1] == f"{len(made(path)['train'].ids)}\n"
-    assert log.read_text().count("tokenised") == 2  # the two splits
+    assert log.read_text().count("tokenized") == 2  # the two splits
 
 
 def drafts(own_cache):
@@ -312,7 +314,7 @@ def drafts(own_cache):
 
 @pytest.fixture
 def killed(written, tmp_path):
-    """A text whose tokenising was killed half-way."""
+    """A text whose tokenizing was killed half-way."""
     path, log = written(TEXTS["lines"]), tmp_path / "log"
     with process(path, log, 60):
         deadline = time.monotonic() + 30
@@ -327,30 +329,30 @@ def test_killed_half_way_leaves_nothing_that_looks_whole(killed, own_cache):
 
 
 def test_killed_half_way_is_brought_to_its_end(killed, own_cache):
-    train = "".join(corpus.read(str(killed), "stretches").splits["train"]())
+    train = "".join(corpus.read_text(str(killed), "windows").splits["train"]())
     assert BYTES.decode(made(killed)["train"].ids.tolist()) == train
     assert not drafts(own_cache)
 
 
 @pytest.mark.parametrize("torn", [0, 1, 5])
-def test_what_was_tokenised_is_not_tokenised_again(torn, tmp_path, monkeypatch):
+def test_what_was_tokenized_is_not_tokenized_again(torn, tmp_path, monkeypatch):
     """Interrupted after some pieces, of which the last tokens may not have reached the disk: it goes on after them."""
     pieces, monkeyed = [f"piece {i} " for i in range(50)], []
-    monkeypatch.setattr(tokens, "TOGETHER", 8)
-    tokens.write("whole", {"train": lambda: iter(pieces)}, BYTES, tmp_path / "whole")
+    monkeypatch.setattr(tokens, "ENCODE_BATCH", 8)
+    tokens.write_tokens("whole", {"train": lambda: iter(pieces)}, BYTES, tmp_path / "whole")
 
     def interrupted():
         yield from pieces[:32]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tokens, "FLUSHED", 1)
+    monkeypatch.setattr(tokens, "FLUSH_BYTES", 1)
     with pytest.raises(KeyboardInterrupt):
-        tokens.write("half", {"train": interrupted}, BYTES, tmp_path / "half")
+        tokens.write_tokens("half", {"train": interrupted}, BYTES, tmp_path / "half")
     ids = tmp_path / "half.partial" / "train.ids"
     os.truncate(ids, ids.stat().st_size - torn)
-    encode = Tokeniser.encode_all
-    monkeypatch.setattr(Tokeniser, "encode_all", lambda *a, **o: monkeyed.extend(a[1]) or encode(*a, **o))
-    tokens.write("half", {"train": lambda: iter(pieces)}, BYTES, tmp_path / "half")
+    encode = Tokenizer.encode_batch
+    monkeypatch.setattr(Tokenizer, "encode_batch", lambda *a, **o: monkeyed.extend(a[1]) or encode(*a, **o))
+    tokens.write_tokens("half", {"train": lambda: iter(pieces)}, BYTES, tmp_path / "half")
     assert monkeyed == pieces[32 - bool(torn) :]
     for name in ("train.ids", "train.ends", "about.json"):
         assert (tmp_path / "half" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
@@ -384,7 +386,7 @@ def numbered(length):
 
 
 def windows(seed=0, length=50, batch=6, context=8):
-    return corpus.Windows(numbered(length), batch, context, torch.Generator().manual_seed(seed))
+    return corpus.RandomWindows(numbered(length), batch, context, torch.Generator().manual_seed(seed))
 
 
 def test_a_window_is_followed_by_the_same_moved_by_one():
@@ -420,7 +422,7 @@ def test_windows_go_on_exactly_where_they_were():
 
 @pytest.mark.parametrize(("length", "context"), [(50, 7), (50, 49), (50, 100), (2, 8), (9, 8), (17, 8)])
 def test_rows_cover_a_text(length, context):
-    x, y = corpus.rows(numbered(length), context, 10_000)
+    x, y = corpus.cover_windows(numbered(length), context, 10_000)
     width = min(context, length - 1)
     assert torch.equal(y, x + 1)
     covered = (length - 1) // width * width
@@ -429,7 +431,7 @@ def test_rows_cover_a_text(length, context):
 
 @pytest.mark.parametrize("most", [1, 8, 100, 799])
 def test_rows_are_an_even_choice_of_a_long_text(most):
-    x, _ = corpus.rows(numbered(10_001), 8, most)
+    x, _ = corpus.cover_windows(numbered(10_001), 8, most)
     starts = x[:, 0]
     assert len(x) == max(1, most // 8)
     assert (starts % 8 == 0).all()

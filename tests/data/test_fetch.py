@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from engram.core.errors import EngramError
-from engram.data import cache, catalogue, fetch, sources
+from engram.data import cache, fetch, registry, sources
 from engram.data.columns import Strings
 from engram.data.dataset import Parts, Split
 from engram.data.sources import Archive, Source
@@ -19,7 +19,9 @@ from tests.processes import Process
 
 def read(files):
     numbers = torch.tensor(list(files["numbers.bin"]))
-    return Parts({"train": Split({"label": numbers, "text": Strings.of(map(str, numbers.tolist()))})}, ("a", "b"))
+    return Parts(
+        {"train": Split({"label": numbers, "text": Strings.from_texts(map(str, numbers.tolist()))})}, ("a", "b")
+    )
 
 
 def package(folder: Path) -> Path:
@@ -45,12 +47,12 @@ def entry(fresh_cache, tmp_path, monkeypatch, calls):
         package(folder)
 
     monkeypatch.setitem(sources.CLIENTS, "pip", deliver)
-    monkeypatch.setattr(catalogue, "ENTRIES", {})
-    catalogue.packaged(
+    monkeypatch.setattr(registry, "ENTRIES", {})
+    registry.register_downloaded(
         "tiny", Source(read, Archive("pip", "tiny==1", ("numbers.bin",), sha256)),
-        title="", kind="", licence="", columns={"label": "int64", "text": "str"}, sizes={"train": 3},
+        title="", kind="", license="", columns={"label": "int64", "text": "str"}, sizes={"train": 3},
     )  # fmt: skip
-    return catalogue.entry("tiny")
+    return registry.get_entry("tiny")
 
 
 def expect_tiny(parts):
@@ -64,13 +66,13 @@ def leftovers(folder):
 
 
 def test_downloads_once_and_reads_ever_after(entry, calls):
-    expect_tiny(fetch.obtain(entry))
-    expect_tiny(fetch.obtain(entry))
+    expect_tiny(fetch.fetch_dataset(entry))
+    expect_tiny(fetch.fetch_dataset(entry))
     assert calls == ["tiny==1"]
 
 
 def test_keeps_one_file_and_its_voucher_and_nothing_else(entry, fresh_cache):
-    fetch.obtain(entry)
+    fetch.fetch_dataset(entry)
     assert leftovers(fresh_cache) == ["tiny.json", "tiny.safetensors"]
 
 
@@ -81,26 +83,26 @@ def wrong_hash(entry):
 
 def test_a_wrong_hash_is_refused_and_leaves_nothing(entry, fresh_cache):
     with pytest.raises(EngramError, match="its sha256 is .*should be 000000000000…"):
-        fetch.obtain(wrong_hash(entry))
+        fetch.fetch_dataset(wrong_hash(entry))
     assert leftovers(fresh_cache) == []
 
 
 def test_a_wrong_member_is_refused(entry):
     archive = Archive("pip", "tiny==1", ("numbers.bin",), contents=("0" * 64,))
     with pytest.raises(EngramError, match=r"sha256 of its numbers\.bin"):
-        fetch.obtain(replace(entry, sources=(Source(read, archive),)))
+        fetch.fetch_dataset(replace(entry, sources=(Source(read, archive),)))
 
 
 def test_the_next_source_is_tried(entry, calls):
     archive = entry.sources[0].archives[0]
     bad = replace(archive, name="gone==1", sha256="0" * 64)
-    expect_tiny(fetch.obtain(replace(entry, sources=(Source(read, bad), *entry.sources))))
+    expect_tiny(fetch.fetch_dataset(replace(entry, sources=(Source(read, bad), *entry.sources))))
     assert calls == ["gone==1", "tiny==1"]
 
 
 def test_what_is_not_as_promised_is_not_kept(entry, fresh_cache):
     with pytest.raises(EngramError, match="instead of"):
-        fetch.obtain(replace(entry, info=replace(entry.info, sizes={"train": 4})))
+        fetch.fetch_dataset(replace(entry, info=replace(entry.info, sizes={"train": 4})))
     assert leftovers(fresh_cache) == []
 
 
@@ -111,13 +113,13 @@ def test_an_interruption_leaves_nothing(entry, fresh_cache, monkeypatch):
 
     monkeypatch.setitem(sources.CLIENTS, "pip", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        fetch.obtain(entry)
+        fetch.fetch_dataset(entry)
     assert leftovers(fresh_cache) == []
 
 
 def test_what_a_killed_process_left_is_cleared(entry, fresh_cache):
     (fresh_cache / ".tiny-killed").mkdir(parents=True)
-    fetch.obtain(entry)
+    fetch.fetch_dataset(entry)
     assert leftovers(fresh_cache) == ["tiny.json", "tiny.safetensors"]
 
 
@@ -131,30 +133,30 @@ DAMAGES = {"truncated": lambda content: content[:-1], "flipped": flipped, "empti
 @pytest.mark.parametrize("file", ["tiny.safetensors", "tiny.json"])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_obtained_again(entry, fresh_cache, calls, file, damage):
-    fetch.obtain(entry)
+    fetch.fetch_dataset(entry)
     path = fresh_cache / file
     path.write_bytes(DAMAGES[damage](path.read_bytes()))
-    expect_tiny(fetch.obtain(entry))
+    expect_tiny(fetch.fetch_dataset(entry))
     assert len(calls) == 2
 
 
 def test_a_lost_file_is_obtained_again(entry, fresh_cache, calls):
-    fetch.obtain(entry)
+    fetch.fetch_dataset(entry)
     (fresh_cache / "tiny.safetensors").unlink()
-    assert not cache.cached("tiny")
-    expect_tiny(fetch.obtain(entry))
+    assert not cache.is_cached("tiny")
+    expect_tiny(fetch.fetch_dataset(entry))
     assert len(calls) == 2
 
 
 def test_a_damaged_file_that_cannot_be_obtained_again_is_one_sentence(entry, fresh_cache):
-    fetch.obtain(entry)
+    fetch.fetch_dataset(entry)
     (fresh_cache / "tiny.safetensors").write_bytes(b"")
     with pytest.raises(EngramError, match="its file in the cache is damaged"):
-        fetch.obtain(wrong_hash(entry))
+        fetch.fetch_dataset(wrong_hash(entry))
 
 
 def test_from_a_file_of_the_user(entry, tmp_path, calls):
-    expect_tiny(fetch.obtain(entry, package(tmp_path)))
+    expect_tiny(fetch.fetch_dataset(entry, package(tmp_path)))
     assert calls == []
 
 
@@ -163,7 +165,7 @@ def test_from_a_folder_of_archives(entry, tmp_path, calls):
     folder.mkdir()
     package(folder)
     (folder / "another.txt").write_text("not it")
-    expect_tiny(fetch.obtain(entry, folder))
+    expect_tiny(fetch.fetch_dataset(entry, folder))
     assert calls == []
 
 
@@ -173,16 +175,16 @@ def test_the_wrong_file_of_the_user_is_refused(entry, tmp_path):
     with pytest.raises(
         EngramError, match=r"wrong\.zip is not what tiny is made of.* give the file of pip tiny==1 \([0-9a-f]{12}…\)"
     ):
-        fetch.obtain(entry, wrong)
+        fetch.fetch_dataset(entry, wrong)
     with pytest.raises(EngramError, match="There is no file"):
-        fetch.obtain(entry, tmp_path / "none")
+        fetch.fetch_dataset(entry, tmp_path / "none")
 
 
 def test_a_cache_that_cannot_be_written_is_one_sentence(entry, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ENGRAM_DATA", str(tmp_path / "file" / "below"))
     with pytest.raises(EngramError, match="ENGRAM_DATA"):
-        fetch.obtain(entry)
+        fetch.fetch_dataset(entry)
 
 
 TWO = """
@@ -190,15 +192,16 @@ import hashlib, sys, time
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from test_fetch import package, read
-from engram.data import catalogue, fetch, sources
+from engram.data import fetch, registry, sources
 def deliver(name, folder, progress):
     with open({log!r}, "a") as log: log.write("x")
     time.sleep(0.5)
     package(folder)
 sources.CLIENTS["pip"] = deliver
-catalogue.packaged("tiny", sources.Source(read, sources.Archive("pip", "tiny==1", ("numbers.bin",), {sha256!r})),
-    title="", kind="", licence="", columns={{"label": "int64", "text": "str"}}, sizes={{"train": 3}})
-assert fetch.obtain(catalogue.entry("tiny")).splits["train"]["label"].tolist() == [3, 1, 2]
+registry.register_downloaded("tiny",
+    sources.Source(read, sources.Archive("pip", "tiny==1", ("numbers.bin",), {sha256!r})),
+    title="", kind="", license="", columns={{"label": "int64", "text": "str"}}, sizes={{"train": 3}})
+assert fetch.fetch_dataset(registry.get_entry("tiny")).splits["train"]["label"].tolist() == [3, 1, 2]
 """
 
 
@@ -215,17 +218,17 @@ def test_of_two_processes_one_downloads(tmp_path, fresh_cache):
 def test_a_client_that_hangs_is_given_up(monkeypatch, tmp_path):
     monkeypatch.setattr(sources, "TIMEOUT_S", 0.2)
     with pytest.raises(sources.Unavailable, match="no answer"):
-        sources.run([sys.executable, "-c", "import time; time.sleep(5)"], tmp_path)
+        sources.run_client([sys.executable, "-c", "import time; time.sleep(5)"], tmp_path)
 
 
 def test_a_client_that_fails_is_quoted_in_its_last_words(tmp_path):
     code = "import sys; sys.exit('noise\\nERROR: no such package.\\nwarning: something else')"
     with pytest.raises(sources.Unavailable, match=r"^ERROR: no such package$"):
-        sources.run([sys.executable, "-c", code], tmp_path)
+        sources.run_client([sys.executable, "-c", code], tmp_path)
 
 
 def test_a_member_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources.archive, "LIMIT", 2)
+    monkeypatch.setattr(sources.archive, "MAX_MEMBER_BYTES", 2)
     archive = Archive("pip", "tiny==1", ("numbers.bin",), contents=("",))
     with pytest.raises(sources.Unavailable, match="would unpack to"):
-        archive.verified(package(tmp_path))
+        archive.verify(package(tmp_path))

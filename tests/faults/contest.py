@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from engram.core.errors import EngramError
-from engram.training.folder import RunFolder
+from engram.training.run_folder import RunFolder
 from tests.faults.driver import Different, Row, Starter, Work, check_end, moments, refusal
 
 WORK = Work("cnn", 60, 10)
@@ -58,7 +58,7 @@ def readers(tries: int, seed: int, folder: Path, starter: Starter) -> Row:
         run = folder / f"run-{number}"
         first = starter.start(work.words(run, "--resume"))
         first.await_phase("learning")
-        others = [starter.start([verb, run]) for verb in ("sample", "look", "report")]
+        others = [starter.start([verb, run]) for verb in ("sample", "inspect", "report")]
         while first.poll() is None:
             read(run)
             seen["reads"] += 1

@@ -22,7 +22,7 @@ from tests.faults.driver import (
 from tests.faults.kills import torment
 
 WORK = Work("cnn", 60, 10)
-VERBS = ("sample", "look", "report")
+VERBS = ("sample", "inspect", "report")
 
 
 @contextlib.contextmanager

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from engram.core.errors import EngramError
-from engram.training.files import unsealed
-from engram.training.folder import RunFolder
+from engram.core.files import load_hashed_json
+from engram.training.run_folder import RunFolder
 from tests import processes
 from tests.faults.child import PHASES
 
@@ -29,10 +29,10 @@ class Work:
 
     name: str
     steps: int
-    every: int
+    eval_every: int
 
     def words(self, folder: Path, *more: object) -> list[str]:
-        told = ["--preset", "tiny", "--steps", self.steps, "--every", self.every, "--out", folder, *more]
+        told = ["--preset", "tiny", "--steps", self.steps, "--eval-every", self.eval_every, "--out", folder, *more]
         return ["run", self.name, *map(str, told)]
 
 
@@ -107,7 +107,7 @@ class Starter:
         self.folder, self.quick, self.count = folder, quick, 0
         self.references: dict[str, Reference] = {}
         self.children = contextlib.ExitStack()
-        self.env = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "500", "TOKENIZERS_PARALLELISM": "false"}
+        self.env = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "500", "TOKENIZERS_PARALLELIZM": "false"}
         self.env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
         self.child = [sys.executable, "-m", "tests.faults.child"]
         self.parent = self.children.enter_context(
@@ -163,7 +163,7 @@ class Starter:
 
     def reference(self, work: Work, **faults: Any) -> "Reference":
         """The undisturbed run of that work, made once."""
-        key = f"{work.name}-{work.steps}-{work.every}-{'-'.join(faults)}"
+        key = f"{work.name}-{work.steps}-{work.eval_every}-{'-'.join(faults)}"
         if key not in self.references:
             self.references[key] = Reference.make(work, self.folder / key, self, **faults)
         return self.references[key]
@@ -201,7 +201,7 @@ class Reference:
     @classmethod
     def make(cls, work: Work, folder: Path, starter: Starter, **faults: Any) -> "Reference":
         """Once by the plain command, if there is time, and once by a fork, which is timed: their ends must be equal."""
-        words = work.words(folder / "kept", "--keep", 10**6)
+        words = work.words(folder / "kept", "--keep-checkpoints", 10**6)
         kept = starter.start(words) if starter.quick else starter.command(words)
         if kept.wait() != 0:
             raise Different(f"the undisturbed run of {work.name} failed: {kept.said()}")
@@ -256,7 +256,7 @@ def files(folder: Path) -> list[str]:
 
 def checkpoint(place: Path) -> dict[str, Any]:
     """Weights and state of a checkpoint, but for the time taken and the bytes that its digits take in the metrics."""
-    about = unsealed(place / "checkpoint.json")
+    about = load_hashed_json(place / "checkpoint.json")
     state = [pair for pair in about["state"]["map"] if pair[0] != "seconds"]
     tensors = {name: (place / name).read_bytes() for name in ("model.safetensors", "learner.safetensors")}
     return {"step": about["step"], "state": state, **tensors}
@@ -281,7 +281,7 @@ def check_midway(folder: Path, reference: Reference) -> int | None:
         step = int(opened.load()[2]["step"])
     except EngramError as error:
         raise Different(f"the folder does not open: {error}") from None
-    if step % reference.work.every == 0 and step < reference.work.steps:
+    if step % reference.work.eval_every == 0 and step < reference.work.steps:
         compare(f"checkpoint {step}", checkpoint(folder / "state" / f"{step:09d}"), reference.checkpoint(step))
     return step
 

@@ -10,8 +10,8 @@ from random import Random
 
 from tests.faults.driver import Different, Process, Reference, Starter, Work, check_end, check_midway, moments
 
-WORKS = tuple(Work(name, steps=200, every=10) for name in ("gpt", "cnn", "vae", "rbm", "gan"))
-"""Muon; batch norm and augmentation; noise in the batches; persistent chains; two optimisers that take turns"""
+WORKS = tuple(Work(name, steps=200, eval_every=10) for name in ("gpt", "cnn", "vae", "rbm", "gan"))
+"""Muon; batch norm and augmentation; noise in the batches; persistent chains; two optimizers that take turns"""
 AIMS = (*3 * [""], *3 * ["saving"], *2 * ["writing"], "starting", "evaluating", "sampling", "reporting")
 """where a kill is aimed; the empty one is any moment of the life that is left"""
 ALONE = 10

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from engram.training.folder import RunFolder
+from engram.training.run_folder import RunFolder
 from tests.faults.disk import spread
 from tests.faults.driver import Different, Process, Row, Starter, Work, check_end, check_midway, finish, moments
 
@@ -14,8 +14,8 @@ WORK = Work("cnn", 60, 10)
 INTERRUPTED = 130
 AIMS = ("saving", "reporting", "starting", "evaluating", "learning", "sampling", "writing")
 SAYINGS = (
-    r"Saved at step \d+\. Go on with: engram run --resume ",
-    r"Stopped at once; step \d+ is saved\. Go on with: engram run --resume ",
+    r"Saved at step \d+\. Resume with: engram run --resume ",
+    r"Stopped at once; step \d+ is saved\. Resume with: engram run --resume ",
     r"engram: Interrupted; what was saved before is intact\.",
 )
 

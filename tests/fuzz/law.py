@@ -1,7 +1,7 @@
 """The law of hostile input: one sentence or success; no hang, no crash, no flood of memory, no write elsewhere.
 
 with lawful(folder, said):          # `folder` is the one place that may be written to, `said` reproduces the input
-    load_own(folder / "a.csv")
+    load_user_data(folder / "a.csv")
 
 What is forbidden is watched by an audit hook, which Python calls before it opens, moves or removes a file, starts a
 program or a connection, or looks up a name for a pickle. Memory is bounded by the system itself, and time by an alarm;
@@ -84,7 +84,7 @@ def _must_be_inside(event: str, path: Any, within: Any = -1) -> None:
     named = Path(f"/proc/self/fd/{within}" if isinstance(within, int) and within >= 0 else "", os.fsdecode(path))
     real = Path(os.path.realpath(named)) if event == "open" else Path(os.path.realpath(named.parent)) / named.name
     compiled = Path(os.environ.get("NUMBA_CACHE_DIR", "/nowhere")).resolve()  # numba keeps what it compiles there
-    if not any(real.is_relative_to(place) for place in (_allowed, compiled, cache.folder().resolve())):
+    if not any(real.is_relative_to(place) for place in (_allowed, compiled, cache.cache_folder().resolve())):
         _broken.append(f"{event} {named}")
 
 

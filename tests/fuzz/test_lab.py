@@ -1,4 +1,4 @@
-"""What a page may send to the lab: messages of anything, asks of every instrument, zip files of anything."""
+"""Hostile input of a page: arbitrary messages, requests to every endpoint and route, arbitrary zip files."""
 
 import asyncio
 import dataclasses
@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.websockets import WebSocketState
 
-from engram.data.own import load_own
-from engram.lab.app import Conversation
-from engram.lab.asks import DOINGS, Lab
-from engram.lab.desk import ASKS, Models, answers, import_instruments
+from engram.data.user_data import load_user_data
+from engram.lab.api import ROUTES, Lab
+from engram.lab.app import Session
+from engram.lab.inference_worker import Models, import_endpoints, respond
+from engram.lab.scheduler import Limits
 from engram.lab.uploads import Uploads
-from engram.lab.workshop import Limits
+from engram.plots.instrument import ENDPOINTS
 from tests.conftest import tiny
 from tests.fuzz.hostile import anything, changed, damaged, scalars, written
 from tests.fuzz.law import lawful, must_be_a_sentence, trials
@@ -25,9 +26,9 @@ from tests.fuzz.law import lawful, must_be_a_sentence, trials
 numbers = itertools.count()
 RUNS = ("mlp", "gpt", "rbm", "vae")
 FEW = 3
-"""parts of an answer that are waited for"""
+"""parts of a response that are awaited"""
 
-import_instruments()
+import_endpoints()
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def root(tmp_path_factory):
     """A folder of runs."""
     path = tmp_path_factory.mktemp("lab")
     for name in RUNS:
-        tiny(name, path / name, steps=2, every=2)
+        tiny(name, path / name, steps=2, eval_every=2)
     return path
 
 
@@ -44,13 +45,13 @@ def models(root):
     return Models(root)
 
 
-def plain(asked):
-    """An ask as a page writes it."""
-    return json.loads(json.dumps(dataclasses.asdict(asked)))
+def to_json(args):
+    """Arguments as a page sends them."""
+    return json.loads(json.dumps(dataclasses.asdict(args)))
 
 
-def heard(content):
-    """What the lab makes of JSON, or nothing where there is none."""
+def parse(content):
+    """The JSON of a message, or None."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
@@ -58,45 +59,45 @@ def heard(content):
 
 
 @trials(120)
-@given(st.data(), st.sampled_from(sorted(ASKS)), st.sampled_from(RUNS))
-def test_asks_of_every_instrument(root, models, data, name, run):
-    asked = plain(ASKS[name].cls())
-    if "run" in asked:
-        asked["run"] = run
-    value = heard(written(data.draw(changed(asked, most=2))))
+@given(st.data(), st.sampled_from(sorted(ENDPOINTS)), st.sampled_from(RUNS))
+def test_requests_to_every_endpoint(root, models, data, name, run):
+    params = to_json(ENDPOINTS[name].args())
+    if "run" in params:
+        params["run"] = run
+    value = parse(written(data.draw(changed(params, most=2))))
     if not isinstance(value, dict):
         return
     with lawful(root, (name, value)):
-        for part in itertools.islice(answers({"ask": name, "with": value}, models), FEW):
+        for part in itertools.islice(respond({"endpoint": name, "params": value}, models), FEW):
             json.dumps(part)
 
 
-ASKED = sorted(set(DOINGS) - {"start", "resume", "systems", "data_about"})
-"""all but what begins a process"""
+TESTED_ROUTES = sorted(set(ROUTES) - {"start", "resume", "systems", "describe_data"})
+"""all routes but those that start a process"""
 
 
 @trials(60)
-@given(st.data(), st.sampled_from(ASKED))
-def test_asks_of_the_lab(root, data, name):
-    asked = plain(DOINGS[name]())
-    if "name" in asked:
-        asked["name"] = data.draw(st.sampled_from(("mlp", "nothing", "../mlp", "", ".", "a" * 99)))
+@given(st.data(), st.sampled_from(TESTED_ROUTES))
+def test_requests_to_the_routes(root, data, name):
+    params = to_json(ROUTES[name]())
+    if "name" in params:
+        params["name"] = data.draw(st.sampled_from(("mlp", "nothing", "../mlp", "", ".", "a" * 99)))
     if name in ("delete", "rename"):
-        asked["name"] = "nothing"
+        params["name"] = "nothing"
     if name == "check":
-        asked |= {
+        params |= {
             "recipe": data.draw(st.sampled_from(("gpt", "mlp"))),
             "preset": "tiny",
             "settings": {"steps": 3, "lr": 0.1},
         }
-    value = heard(written(data.draw(changed(asked, most=2))))
+    value = parse(written(data.draw(changed(params, most=2))))
     if isinstance(value, dict):
         with lawful(root, (name, value)):
             asyncio.run(first_parts(Lab(root, Limits()), name, value))
 
 
 async def first_parts(lab, name, value):
-    parts = lab.answer(name, value)
+    parts = lab.dispatch(name, value)
     try:
         async with asyncio.timeout(5):
             async for _ in parts:
@@ -105,11 +106,11 @@ async def first_parts(lab, name, value):
         await parts.aclose()
 
 
-class NoDesk:
-    """Stands for the processes that answer: what they would be asked is tried above."""
+class NoWorker:
+    """Replaces the inference workers, whose endpoints are tested above."""
 
-    async def ask(self, name, arguments, seconds):
-        yield "error", json.dumps("There is nobody at the desk.")
+    async def request(self, endpoint, params, timeout):
+        yield "error", json.dumps("There is no inference worker.")
 
 
 class Socket:
@@ -124,7 +125,7 @@ class Socket:
         self.sent.append(json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON")))
 
 
-message = {"id": 3, "do": "run", "with": {"name": "mlp"}}
+message = {"id": 3, "method": "run", "params": {"name": "mlp"}}
 
 
 @trials(80)
@@ -136,48 +137,48 @@ message = {"id": 3, "do": "run", "with": {"name": "mlp"}}
 def test_messages_of_anything(root, contents):
     socket = Socket()
 
-    async def talk():
+    async def send_all():
         lab = Lab(root, Limits())
-        lab.instruments = lab.viewer = NoDesk()
-        conversation = Conversation(lab, socket)
+        lab.instrument_worker = lab.view_worker = NoWorker()
+        session = Session(lab, socket)
         for content in contents:
-            await conversation.hear(content.decode("utf-8", "replace"))
-        tasks = list(conversation.under_way.values())
+            await session.handle(content.decode("utf-8", "replace"))
+        tasks = list(session.requests.values())
         if tasks:
             await asyncio.wait(tasks, timeout=5)
 
     with lawful(root, contents):
-        asyncio.run(talk())
+        asyncio.run(send_all())
     for one in socket.sent:
         if "error" in one:
             must_be_a_sentence(one["error"])
-            assert "That could not be" not in one["error"], one["error"]
+            assert "The request failed" not in one["error"], one["error"]
 
 
-NO_MESSAGES = ('{"cancel": 1e400}', "[" * 10_000, '{"id": NaN, "do": "run"}', '{"id": true, "do": "run"}')
+INVALID_MESSAGES = ('{"cancel": 1e400}', "[" * 10_000, '{"id": NaN, "method": "run"}', '{"id": true, "method": "run"}')
 
 
-@pytest.mark.parametrize("text", NO_MESSAGES)
-def test_what_is_no_message_ends_no_conversation(root, text):
+@pytest.mark.parametrize("text", INVALID_MESSAGES)
+def test_invalid_messages_do_not_end_the_session(root, text):
     socket = Socket()
-    asyncio.run(Conversation(Lab(root, Limits()), socket).hear(text))
-    assert socket.sent == [{"id": -1, "error": "That was no message of the lab's."}]
+    asyncio.run(Session(Lab(root, Limits()), socket).handle(text))
+    assert socket.sent == [{"id": -1, "error": "The message is not a request of the lab."}]
 
 
 # ---------------------------------------------------------------------- uploads
 
 
-def bring(folder, name, content):
+def upload(folder, name, content):
     place = Uploads(folder)
 
     async def parts():
         yield content
 
-    async def look(name):
-        return {"kind": load_own(place.folder / name).info.kind}
+    async def inspect(name):
+        return {"kind": load_user_data(place.folder / name).info.kind}
 
     with lawful(folder, (name, content)):
-        asyncio.run(place.receive(name, parts(), look))
+        asyncio.run(place.receive(name, parts(), inspect))
     kept = [path.name for path in place.folder.iterdir()] if place.folder.exists() else []
     assert not [name for name in kept if name.startswith(".")], "something is left behind"
 
@@ -199,7 +200,7 @@ NAMES = (
     ".txt", "a.txt/b.txt", " .txt",
 )  # fmt: skip
 KINDS = (0o100644, 0o120777, 0o040755, 0o010644, 0, 0o177777)
-"""file, link, folder, pipe and what is none of them"""
+"""file, link, folder, pipe and others"""
 CONTENTS = (b"", b"ten letters and more", b"a.png\tx\n", b"\xff")
 files = st.lists(st.tuples(*map(st.sampled_from, (NAMES, KINDS, CONTENTS))), max_size=5)
 
@@ -210,7 +211,7 @@ files = st.lists(st.tuples(*map(st.sampled_from, (NAMES, KINDS, CONTENTS))), max
 def test_zip_files_of_strange_names(tmp_path, files):
     folder = tmp_path / str(next(numbers))
     folder.mkdir()
-    bring(folder, "a.zip", zipped(files))
+    upload(folder, "a.zip", zipped(files))
 
 
 @trials(60)
@@ -218,7 +219,7 @@ def test_zip_files_of_strange_names(tmp_path, files):
 def test_zip_files_with_damage(tmp_path, content):
     folder = tmp_path / str(next(numbers))
     folder.mkdir()
-    bring(folder, "a.zip", content)
+    upload(folder, "a.zip", content)
 
 
 @trials(30)
@@ -226,4 +227,4 @@ def test_zip_files_with_damage(tmp_path, content):
 def test_uploads_of_any_name(tmp_path, name, content):
     folder = tmp_path / str(next(numbers))
     folder.mkdir()
-    bring(folder, name, content)
+    upload(folder, name, content)

@@ -14,7 +14,7 @@ BUILT_IN = {"eval", "exec", "compile", "__import__", "breakpoint"}
 """called by their own name: `re.compile` and a model's `.eval()` are others'"""
 PICKLES = {
     "data/text.py": {"Unpickler"},  # subclassed so that no name in a pickle is looked up
-    "interop/weights.py": {"UnpicklingError"},  # what torch says of a pickle that would run code
+    "hub/weights.py": {"UnpicklingError"},  # what torch says of a pickle that would run code
 }
 """the files that know the word, and all that they may take from it"""
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -6,12 +6,12 @@ import pytest
 import torch
 import transformers
 
-from engram.interop.huggingface import read, write
-from engram.models.bert import BERT
-from engram.models.clip import CLIP
-from engram.models.gpt import GPT
-from engram.models.transformer import Transformer
-from engram.models.vit import ViT
+from engram.hub.huggingface import load_checkpoint, save_checkpoint
+from engram.transformers.bert.model import BERT
+from engram.transformers.clip.model import CLIP
+from engram.transformers.gpt.model import GPT
+from engram.transformers.translate.model import Transformer
+from engram.transformers.vit.model import ViT
 
 NEAR = {"atol": 1e-4, "rtol": 1e-4}
 B, T = 3, 7
@@ -26,7 +26,7 @@ def quiet():
 
 
 def shaken(model):
-    """With no parameter where its initialisation left it, so that none can be taken for another."""
+    """With no parameter where its initialization left it, so that none can be taken for another."""
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.requires_grad and parameter.dim():
@@ -36,12 +36,12 @@ def shaken(model):
 
 def saved(model, folder):
     shaken(model).save_pretrained(folder)
-    return read(folder).model
+    return load_checkpoint(folder).model
 
 
 def opened(model, folder, auto):
     """What we write, as transformers has it; nothing may be missing, left over or misshapen."""
-    write(shaken(model), folder)
+    save_checkpoint(shaken(model), folder)
     theirs, report = auto.from_pretrained(folder, output_loading_info=True)
     assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")), report
     return theirs.eval()
@@ -94,22 +94,22 @@ def test_gpt2_without_a_head_has_that_of_its_embedding(tmp_path):
 
 
 CLASSIC = {"vocabulary": 23, "context": 9, "width": 12, "layers": 2, "heads": 3, "position": "learned",
-           "qk_norm": False, "norm": "layer", "function": "gelu_tanh"}  # fmt: skip
+           "qk_norm": False, "norm": "layer", "activation": "gelu_tanh"}  # fmt: skip
 MODERN = {"vocabulary": 23, "context": 9, "width": 24, "layers": 2, "heads": 4}
 
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("settings", [
     {**CLASSIC, "bias": True},
-    {**CLASSIC, "bias": False, "inside": 20, "function": "silu"},
+    {**CLASSIC, "bias": False, "ff_width": 20, "activation": "silu"},
     MODERN,
-    {**MODERN, "kv_heads": 2, "heads": 6, "inside": 40, "function": "gelu"},
+    {**MODERN, "kv_heads": 2, "heads": 6, "ff_width": 40, "activation": "gelu"},
 ])  # fmt: skip
 def test_gpt_from_here(tmp_path, settings, tied):
-    ours = GPT(GPT.Config(**settings, tied=tied))
+    ours = GPT(GPT.Config(**settings, tie_embeddings=tied))
     theirs, x_BT = opened(ours, tmp_path, transformers.AutoModelForCausalLM), ids(23)
     agree(ours(x_BT), theirs(x_BT).logits)
-    agree(read(tmp_path).model(x_BT), ours(x_BT))
+    agree(load_checkpoint(tmp_path).model(x_BT), ours(x_BT))
 
 
 # ---------------------------------------------------------------------- BERT
@@ -157,7 +157,7 @@ def test_distilbert_from_there(tmp_path, shape):
 
 @pytest.mark.parametrize("settings", [
     {},
-    {"bias": False, "norm": "plain", "heads": 2, "function": "relu"},
+    {"bias": False, "norm": "layer-no-affine", "heads": 2, "activation": "relu"},
     {"types": 0},
 ])  # fmt: skip
 def test_bert_from_here(tmp_path, settings):
@@ -198,26 +198,29 @@ def test_vit_without_a_classifier_gives_vectors(tmp_path):
     ours, x_BCHW = saved(theirs, tmp_path), torch.rand(B, 3, 8, 8)
     assert ours.config.classes == 0
     agree(ours.encode(x_BCHW), theirs((x_BCHW - 0.5) / 0.5).last_hidden_state)
-    write(ours, tmp_path / "again")
-    agree(read(tmp_path / "again").model.encode(x_BCHW), ours.encode(x_BCHW))
+    save_checkpoint(ours, tmp_path / "again")
+    agree(load_checkpoint(tmp_path / "again").model.encode(x_BCHW), ours.encode(x_BCHW))
 
 
 @pytest.mark.parametrize("settings", [
     {"shape": (3, 8, 8), "mean": (0.4, 0.5, 0.6), "std": (0.2, 0.3, 0.25)},
-    {"shape": (1, 8, 12), "mean": (0.13,), "std": (0.3,), "bias": False, "norm": "plain", "function": "relu"},
+    {
+        "shape": (1, 8, 12), "mean": (0.13,), "std": (0.3,), "bias": False, "norm": "layer-no-affine",
+        "activation": "relu",
+    },
 ])  # fmt: skip
 def test_vit_from_here(tmp_path, settings):
     ours = ViT(ViT.Config(width=12, layers=2, heads=3, classes=4, **settings))
     theirs = opened(ours, tmp_path, transformers.AutoModelForImageClassification)
     x_BCHW = torch.rand(B, *settings["shape"])
-    agree(ours(x_BCHW), theirs(ours.config.standardise(x_BCHW)).logits)
-    assert read(tmp_path).model.config.mean == settings["mean"]
+    agree(ours(x_BCHW), theirs(ours.config.standardize(x_BCHW)).logits)
+    assert load_checkpoint(tmp_path).model.config.mean == settings["mean"]
 
 
 def test_vit_keeps_the_names_of_its_classes(tmp_path):
     ours = ViT(ViT.Config(width=12, layers=1, heads=3, classes=2))
-    write(ours, tmp_path, classes=("cat", "dog"))
-    assert read(tmp_path).classes == ("cat", "dog")
+    save_checkpoint(ours, tmp_path, classes=("cat", "dog"))
+    assert load_checkpoint(tmp_path).classes == ("cat", "dog")
     assert transformers.AutoConfig.from_pretrained(tmp_path).id2label == {0: "cat", 1: "dog"}
 
 
@@ -251,19 +254,19 @@ def test_clip_from_there(tmp_path, text, vision):
     theirs = transformers.CLIPModel(config)
     ours, x_BCHW = saved(theirs, tmp_path), torch.rand(2, 3, 8, 8)
     x_BT = texts(1 if text.get("eos_token_id") == 1 else 30)  # 2 is what old files say, and means the highest
-    agree(ours(x_BCHW, x_BT), theirs(x_BT, ours.config.standardise(x_BCHW)).logits_per_image)
+    agree(ours(x_BCHW, x_BT), theirs(x_BT, ours.config.standardize(x_BCHW)).logits_per_image)
 
 
-@pytest.mark.parametrize("settings", [{"end": 4}, {"end": 30, "function": "quick_gelu", "text_inside": 20}])
+@pytest.mark.parametrize("settings", [{"eos_id": 4}, {"eos_id": 30, "activation": "quick_gelu", "text_ff_width": 20}])
 def test_clip_from_here(tmp_path, settings):
     ours = CLIP(CLIP.Config(
         shape=(3, 8, 8), mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25), width=12, layers=2, heads=3, text_width=8,
-        text_layers=1, text_heads=2, vocabulary=31, context=9, space=6, **settings,
+        text_layers=1, text_heads=2, vocabulary=31, context=9, projection_dim=6, **settings,
     ))  # fmt: skip
     theirs = opened(ours, tmp_path, transformers.AutoModel)
-    x_BCHW, x_BT = torch.rand(2, 3, 8, 8), texts(settings["end"])
-    agree(ours(x_BCHW, x_BT), theirs(x_BT, ours.config.standardise(x_BCHW)).logits_per_image)
-    agree(read(tmp_path).model(x_BCHW, x_BT), ours(x_BCHW, x_BT))
+    x_BCHW, x_BT = torch.rand(2, 3, 8, 8), texts(settings["eos_id"])
+    agree(ours(x_BCHW, x_BT), theirs(x_BT, ours.config.standardize(x_BCHW)).logits_per_image)
+    agree(load_checkpoint(tmp_path).model(x_BCHW, x_BT), ours(x_BCHW, x_BT))
 
 
 # ---------------------------------------------------------------------- Transformer
@@ -293,15 +296,17 @@ def test_transformer_from_there(tmp_path, kind, shape):
 
 
 @pytest.mark.parametrize("settings", [
-    {"decoder_layers": 1, "padding": 26, "end": 0},
-    {"bias": False, "norm": "plain", "scaled": False, "function": "silu", "inside": 20},
+    {"decoder_layers": 1, "pad_id": 26, "eos_id": 0},
+    {"bias": False, "norm": "layer-no-affine", "scale_embedding": False, "activation": "silu", "ff_width": 20},
 ])  # fmt: skip
-@pytest.mark.parametrize("pre", [False, True])
-def test_transformer_from_here(tmp_path, settings, pre):
-    ours = Transformer(Transformer.Config(width=12, layers=2, heads=3, vocabulary=27, context=9, pre=pre, **settings))
+@pytest.mark.parametrize("pre_norm", [False, True])
+def test_transformer_from_here(tmp_path, settings, pre_norm):
+    ours = Transformer(
+        Transformer.Config(width=12, layers=2, heads=3, vocabulary=27, context=9, pre_norm=pre_norm, **settings)
+    )
     theirs = opened(ours, tmp_path, transformers.AutoModelForSeq2SeqLM)
-    padding = ours.config.padding
-    x_BS, y_BT = padded(padding), ids(26, length=5)
-    agree(ours(x_BS, y_BT), theirs(x_BS, attention_mask=x_BS != padding, decoder_input_ids=y_BT).logits)
-    assert theirs.config.decoder_start_token_id == padding
-    agree(read(tmp_path).model(x_BS, y_BT), ours(x_BS, y_BT))
+    pad_id = ours.config.pad_id
+    x_BS, y_BT = padded(pad_id), ids(26, length=5)
+    agree(ours(x_BS, y_BT), theirs(x_BS, attention_mask=x_BS != pad_id, decoder_input_ids=y_BT).logits)
+    assert theirs.config.decoder_start_token_id == pad_id
+    agree(load_checkpoint(tmp_path).model(x_BS, y_BT), ours(x_BS, y_BT))

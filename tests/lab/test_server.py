@@ -1,10 +1,10 @@
-"""`engram lab`: what it is told, and what it says before it serves."""
+"""`engram lab`: its flags, and what it prints before it serves."""
 
 import socket
 
 import pytest
 
-from engram.lab.server import bound
+from engram.lab.server import bind
 
 
 @pytest.mark.parametrize(
@@ -12,8 +12,8 @@ from engram.lab.server import bound
     [
         (["--port", "99999"], "port must be from 1 to 65535, not 99999"),
         (["--port", "-3"], "port must be from 1 to 65535, not -3"),
-        (["--at-once", "-2"], "at-once must be at least 1"),
-        (["--memory-gb", "0"], "memory-gb must be more than 0"),
+        (["--max-jobs", "-2"], "max_jobs must be at least 1"),
+        (["--memory-gb", "0"], "memory_gb must be above 0"),
         (["--runs", "/dev/null/runs"], "cannot be written"),
     ],
 )
@@ -26,10 +26,10 @@ def test_a_port_that_is_taken_is_refused_if_it_was_asked_for(refused):
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        assert f"Port {port} cannot be had" in refused("lab", "--no-browser", "--port", port)
+        assert f"Port {port} is in use" in refused("lab", "--no-browser", "--port", port)
 
 
 def test_without_a_port_there_is_always_one():
-    with bound(0) as first, bound(0) as second:
+    with bind(0) as first, bind(0) as second:
         assert first.getsockname()[1] != second.getsockname()[1]
         assert first.getsockname()[0] == second.getsockname()[0] == "127.0.0.1"

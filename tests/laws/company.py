@@ -12,24 +12,21 @@ from typing import Any
 
 import torch
 
-from engram.core import together
 from engram.core.errors import EngramError
-from engram.core.registry import catalogue
-from engram.training import distributed
-from engram.training.loop import train
-from engram.training.progress import Progress
+from engram.core.registry import registry
+from engram.training import distributed, process_group
 from engram.training.run import Run
+from engram.training.train import Callback, train
 
 
-class Dying(Progress):
+class Dying(Callback):
     """The last process is killed at a step, once."""
 
     def __init__(self, step: int, mark: Path) -> None:
-        super().__init__(quiet=True)
         self.step, self.mark = step, mark
 
-    def moved(self, always: bool = False) -> None:
-        if self.run.step == self.step and together.rank() == together.world() - 1 and not self.mark.exists():
+    def on_step(self, run: Run) -> None:
+        if run.step == self.step and distributed.rank() == distributed.world_size() - 1 and not self.mark.exists():
             self.mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -58,28 +55,28 @@ def in_double(run: Run) -> None:
     """Let a run that has just begun take its steps in 64 bits, without evaluations, which are written for 32."""
     run.learner.model.double()
     run.batches = Double(run.batches)
-    for name in ("update", "means", "dreams_BV"):  # of a Boltzmann machine
+    for name in ("update", "means", "particles_BV"):  # of a Boltzmann machine
         if hasattr(run.learner, name):
             setattr(run.learner, name, twice(getattr(run.learner, name)))
     for _ in range(run.recipe.steps):
-        run.advance()
+        run.train_step()
         run.record()
     run.save()
 
 
 def work(job: dict) -> None:
     folder = Path(job["out"])
-    recipe = catalogue()[job["name"]].from_preset("tiny", **job.get("changes", {}))
-    with distributed.joined(job.get("shard", False)):
+    recipe = registry()[job["name"]].from_preset("tiny", **job.get("changes", {}))
+    with process_group.join(job.get("shard", False)):
         try:
             run = Run.resume(folder) if "dies" in job and (folder / "died").exists() else Run.start(recipe, folder)
         except EngramError as error:
-            (folder.parent / f"refused-{together.rank()}").write_text(f"{type(error).__name__}: {error}")
+            (folder.parent / f"refused-{distributed.rank()}").write_text(f"{type(error).__name__}: {error}")
             return
         if job.get("double"):
             in_double(run)
         else:
-            train(run, Dying(job["dies"], folder / "died") if "dies" in job else Progress(quiet=True))
+            train(run, [Dying(job["dies"], folder / "died")] if "dies" in job else [])
         run.folder.release()
 
 

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from engram.core.errors import EngramError
-from engram.core.registry import catalogue
-from engram.training import folder as folders
-from engram.training.loop import train
-from engram.training.progress import Progress
+from engram.core.registry import registry
+from engram.training import run_folder as folders
 from engram.training.run import Run
+from engram.training.train import train
 from tests.conftest import RECIPES, content
 
 FILES = ["model.safetensors", "learner.safetensors", "checkpoint.json"]
@@ -47,9 +46,9 @@ def test_a_missing_or_damaged_file_of_the_folder_is_named(name, halfway, refused
     (folder / "recipe.json").write_text(recipe[:100])
     assert "recipe.json is damaged" in refused("run", "--resume", folder)
     (folder / "recipe.json").write_text(recipe.replace('"steps"', '"stepz"'))
-    assert "Did you mean «steps»?" in refused("run", "--resume", folder)
+    assert 'Did you mean "steps"?' in refused("run", "--resume", folder)
     (folder / "recipe.json").write_text(recipe.replace(f'"recipe": "{name}"', '"recipe": "nothing"'))
-    assert "There is no recipe «nothing»" in refused("run", "--resume", folder)
+    assert 'There is no recipe "nothing"' in refused("run", "--resume", folder)
     (folder / "recipe.json").unlink()
     assert "has no recipe.json" in refused("run", "--resume", folder)
     (folder / "recipe.json").write_text(recipe)
@@ -64,7 +63,7 @@ torch.set_num_threads(1)
 from engram import cli
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
-sys.exit(cli.answer(["run", "--resume", sys.argv[1]]))
+sys.exit(cli.dispatch(["run", "--resume", sys.argv[1]]))
 """
 
 
@@ -149,8 +148,8 @@ def test_bad_data_is_named_and_nothing_is_left_behind(name, file, array, refused
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_unknown_words_bring_the_nearest_known_one(name, refused, tmp_path):
-    assert "Did you mean «--steps»?" in refused("run", name, "--stepz", 5)
-    assert "Did you mean «tiny»?" in refused("run", name, "--preset", "tinny")
+    assert 'Did you mean "--steps"?' in refused("run", name, "--stepz", 5)
+    assert 'Did you mean "tiny"?' in refused("run", name, "--preset", "tinny")
     assert "must be at least 1" in refused("run", name, "--preset", "tiny", "--steps", 0, "--out", tmp_path / "run")
     assert "--steps" in refused("run", name, "--preset", "tiny", "--steps", "many")
     assert "nothing-like-it" in refused("run", name, "--preset", "tiny", "--data", "nothing-like-it")
@@ -158,12 +157,12 @@ def test_unknown_words_bring_the_nearest_known_one(name, refused, tmp_path):
 
 
 def test_unknown_verb_recipe_benchmark_and_data(refused, tmp_path):
-    assert "Did you mean «run»?" in refused("rum")
-    assert "Did you mean «cnn»?" in refused("run", "cnm")
-    assert "There is no benchmark «nothing»" in refused("bench", "nothing")
-    assert "Did you mean «mnist»?" in refused("data", "get", "mnits")
+    assert 'Did you mean "run"?' in refused("rum")
+    assert 'Did you mean "cnn"?' in refused("run", "cnm")
+    assert 'There is no benchmark "nothing"' in refused("bench", "nothing")
+    assert 'Did you mean "mnist"?' in refused("data", "get", "mnits")
     assert "is not a run folder" in refused("report", tmp_path)
-    assert "There is no folder" in refused("look", tmp_path / "nowhere")
+    assert "There is no folder" in refused("inspect", tmp_path / "nowhere")
 
 
 def test_a_run_is_never_overwritten(finished, refused):
@@ -176,7 +175,7 @@ def test_a_run_is_never_overwritten(finished, refused):
 def test_not_a_number_stops_the_run_and_keeps_the_last_good_checkpoint(name, tmp_path, refused):
     # lr of 1e38 overflows float32 within a few steps
     sentence = refused(
-        "run", name, "--preset", "tiny", "--lr", 1e38, "--steps", 40, "--every", 20, "--out", tmp_path / "run"
+        "run", name, "--preset", "tiny", "--lr", 1e38, "--steps", 40, "--eval-every", 20, "--out", tmp_path / "run"
     )
     assert "at step" in sentence
     assert "try a lower --lr" in sentence
@@ -186,9 +185,9 @@ def test_not_a_number_stops_the_run_and_keeps_the_last_good_checkpoint(name, tmp
 
 
 def test_minutes_end_a_run(tmp_path):
-    recipe = catalogue()["mlp"].from_preset("tiny", steps=10**9, minutes=0.02)
+    recipe = registry()["mlp"].from_preset("tiny", steps=10**9, minutes=0.02)
     run = Run.start(recipe, tmp_path / "run")
-    train(run, Progress(quiet=True))
+    train(run)
     run.folder.release()
     assert 1.2 <= run.seconds < 30
     assert run.finished
@@ -197,10 +196,10 @@ def test_minutes_end_a_run(tmp_path):
 
 def test_a_signal_does_not_save_what_is_not_a_number(tmp_path):
     """A window that holds NaN is noticed before it is saved, not only when it is written as a line."""
-    recipe = catalogue()["mlp"].from_preset("tiny", lr=1e38, steps=4000, every=2000)
+    recipe = registry()["mlp"].from_preset("tiny", lr=1e38, steps=4000, eval_every=2000)
     run = Run.start(recipe, tmp_path / "run")
     for _ in range(20):
-        run.advance()
+        run.train_step()
     with pytest.raises(EngramError, match="the checkpoint of step 0 .* is intact"):
         run.save()
     run.folder.release()

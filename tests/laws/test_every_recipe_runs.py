@@ -10,13 +10,14 @@ import safetensors.torch
 import torch
 
 from engram import EngramError, load
-from engram.core.registry import FromData, catalogue, settings
+from engram.core.config import FromData, flatten
+from engram.core.registry import registry
 from engram.core.tap import watch
 from engram.training.run import Run
 from tests.conftest import RECIPES, content, tiny
 
 SPEAKING = {"gpt", "bert", "translate", "clip", "word2vec", "rnn", "lstm", "gru", "mingru"}
-"""recipes that leave a tokeniser"""
+"""recipes that leave a tokenizer"""
 
 
 def fields(config: type):
@@ -40,7 +41,7 @@ def test_runs_from_the_command_line(name, engram, tmp_path):
     assert left == own | {
         "recipe.json", "config.json", "model.safetensors", "metrics.jsonl", "state", "samples", "report.html"
     }  # fmt: skip
-    for verb in ("sample", "look", "report"):
+    for verb in ("sample", "inspect", "report"):
         again = engram(verb, folder)
         assert again.code == 0, again.err
         assert str(folder) in again.out
@@ -50,7 +51,7 @@ def test_runs_from_the_command_line(name, engram, tmp_path):
 def test_report_is_one_page_that_needs_nothing_else(name, finished, engram):
     assert engram("report", finished(name)).code == 0
     page = (finished(name) / "report.html").read_text()
-    assert catalogue()[name].title in page
+    assert registry()[name].title in page
     assert f"engram run {name} --preset tiny" in page
     assert len(re.findall("data-figure=", page)) >= 3
     assert not re.findall(r"<(?:script|img|link)[^>]+(?:src|href)=[\"']https?:", page)
@@ -59,7 +60,7 @@ def test_report_is_one_page_that_needs_nothing_else(name, finished, engram):
 @pytest.mark.parametrize("name", RECIPES)
 def test_help_documents_every_field(name, engram):
     text = " ".join(engram("run", name, "--help").out.replace("│", " ").split())
-    for field in fields(catalogue()[name]):
+    for field in fields(registry()[name]):
         flag = f"--{field.name.replace('_', '-')}"
         where = re.search(rf"(?:--no-)?{flag}\b", text) or re.search(f"--no-{flag[2:]}", text)
         assert where, f"{flag} is not in the help"
@@ -73,7 +74,7 @@ def test_metrics_are_lines_with_step_and_seconds(name, finished):
     lines = [json.loads(line) for line in (finished(name) / "metrics.jsonl").read_text().splitlines()]
     steps = [line["step"] for line in lines]
     assert steps == sorted(steps)
-    assert steps[-1] == catalogue()[name].from_preset("tiny").steps
+    assert steps[-1] == registry()[name].from_preset("tiny").steps
     assert any(key.startswith("test_") for key in lines[-1])
     assert all({"step", "seconds"} < set(line) for line in lines)
 
@@ -90,14 +91,14 @@ def test_same_seed_same_run_other_seed_other_run(name, finished, tmp_path):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_evaluating_more_often_changes_nothing(name, finished, tmp_path):
-    tiny(name, tmp_path / "often", every=5)
+    tiny(name, tmp_path / "often", eval_every=5)
     assert content(tmp_path / "often")["weights"] == content(finished(name))["weights"]
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_config_rebuilds_the_model_and_weights_fit(name, finished):
     config = json.loads((finished(name) / "config.json").read_text())
-    cls = catalogue()[name].Model
+    cls = registry()[name].Model
     assert config.pop("architecture") == cls.__name__
     tuples = {key: tuple(value) if isinstance(value, list) else value for key, value in config.items()}
     rebuilt = cls(cls.Config(**tuples))
@@ -114,7 +115,7 @@ def test_loaded_model_gives_the_same_outputs(name, finished):
     outputs = []
     for model in (run.learner.model.eval(), loaded):
         with torch.no_grad(), watch(model) as seen:
-            run.recipe.probe(model, run.data, 0)
+            run.recipe.trace(model, run.data, 0)
         outputs.append(dict(seen))
     assert outputs[0].keys() == outputs[1].keys()
     assert all(torch.equal(outputs[0][key], outputs[1][key]) for key in outputs[0])
@@ -135,8 +136,8 @@ def test_weights_that_do_not_fit_are_named_one_by_one(name, finished, tmp_path):
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_catalogue_entry_is_complete(name):
-    cls = catalogue()[name]
+def test_catalog_entry_is_complete(name):
+    cls = registry()[name]
     assert cls.name == name
     assert cls.title
     assert cls.notes
@@ -144,7 +145,7 @@ def test_catalogue_entry_is_complete(name):
     assert cls.__doc__
     assert not cls.__doc__.startswith(cls.__name__ + "(")
     for preset, changes in cls.all_presets().items():
-        flat = settings(cls.from_preset(preset))
+        flat = flatten(cls.from_preset(preset))
         assert all(flat[key] == value for key, value in changes.items())
 
 

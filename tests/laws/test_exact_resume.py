@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from engram.core.registry import catalogue
-from engram.training import folder as folders
-from engram.training.loop import train
-from engram.training.progress import Progress
+from engram.core.registry import registry
+from engram.training import run_folder as folders
 from engram.training.run import Run
+from engram.training.train import train
 from tests.conftest import RECIPES, Halfway, StopAt, content, python, tiny
 
 KILLED = """
@@ -24,17 +23,17 @@ from engram.training.run import Run
 from engram import cli
 import torch; torch.set_num_threads(1)
 name, folder, at = sys.argv[1], sys.argv[2], int(sys.argv[3])
-advance = Run.advance
+train_step = Run.train_step
 def deadly(run):
-    advance(run)
+    train_step(run)
     if run.step == at:
         os.kill(os.getpid(), signal.SIGKILL)
-Run.advance = deadly
-cli.answer(["run", name, "--preset", "tiny", "--out", folder, "--quiet"])
+Run.train_step = deadly
+cli.dispatch(["run", name, "--preset", "tiny", "--out", folder, "--quiet"])
 """
 
 SIGNALLED = (
-    KILLED.replace("signal.SIGKILL", "int(sys.argv[4])").replace("cli.answer(", "sys.exit(cli.answer(")[:-1] + ")"
+    KILLED.replace("signal.SIGKILL", "int(sys.argv[4])").replace("cli.dispatch(", "sys.exit(cli.dispatch(")[:-1] + ")"
 )
 
 
@@ -42,9 +41,9 @@ RESUMED = """
 import sys, torch
 from engram import cli
 torch.set_num_threads(1)
-sys.exit(cli.answer(["run", "--resume", sys.argv[1], "--quiet"]))
+sys.exit(cli.dispatch(["run", "--resume", sys.argv[1], "--quiet"]))
 """
-SEASONING = ("spiking", "mingru", "vae")
+SEASONING = ("spiking-classifier", "mingru", "vae")
 """recipes whose kernels and products run on several threads where there are several"""
 
 
@@ -58,7 +57,7 @@ def seasoned(tmp_path_factory):
 @pytest.mark.parametrize("name", RECIPES)
 def test_killed_and_resumed_equals_undisturbed(name, finished, forked, engram, tmp_path, seasoned):
     """Whether it resumes in a new process, or in one that has run other recipes."""
-    steps = catalogue()[name].from_preset("tiny").steps
+    steps = registry()[name].from_preset("tiny").steps
     killed = tmp_path / "killed"
     assert forked(KILLED, name, killed, steps // 2 + 3).returncode == -signal.SIGKILL
     assert Run.open(killed).step == steps // 2
@@ -85,11 +84,11 @@ def test_resuming_with_another_number_of_threads_is_announced(engram, tmp_path):
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_checkpoint_amid_a_window_continues_it(name, engram, tmp_path):
     """Evaluations and lines of metrics that do not fall together: a checkpoint holds half a window of measurements."""
-    changes = {"every": 27, "steps": 54}
+    changes = {"eval_every": 27, "steps": 54}
     tiny(name, tmp_path / "straight", **changes)
-    started = Run.start(catalogue()[name].from_preset("tiny", **changes), tmp_path / "halved")
+    started = Run.start(registry()[name].from_preset("tiny", **changes), tmp_path / "halved")
     with pytest.raises(Halfway):
-        train(started, StopAt(33))
+        train(started, [StopAt(33)])
     started.folder.release()
     assert engram("run", "--resume", tmp_path / "halved").code == 0
     assert content(tmp_path / "halved") == content(tmp_path / "straight")
@@ -102,9 +101,11 @@ class Killed(BaseException):
 @pytest.mark.parametrize("patience", [0, 1])
 def test_a_kill_at_any_write_is_survived(patience, tmp_path, monkeypatch):
     """Die at the first write, at the second and so on: each time the run can be brought to the same end."""
-    recipe = catalogue()["mlp"].from_preset("tiny", steps=20, every=10, patience=patience, lr=0.5, schedule="constant")
+    recipe = registry()["mlp"].from_preset(
+        "tiny", steps=20, eval_every=10, patience=patience, lr=0.5, schedule="constant"
+    )
     straight = Run.start(recipe, tmp_path / "straight")
-    train(straight, Progress(quiet=True))
+    train(straight)
     straight.folder.release()
     for fatal in itertools.count(1):
         if not dies(recipe, tmp_path / "run", fatal, monkeypatch):
@@ -112,7 +113,7 @@ def test_a_kill_at_any_write_is_survived(patience, tmp_path, monkeypatch):
         again = Run.resume(tmp_path / "run") if (tmp_path / "run" / "recipe.json").exists() else None
         again = again or Run.start(recipe, tmp_path / "run")
         if not again.finished:
-            train(again, Progress(quiet=True))
+            train(again)
         again.folder.release()
         assert content(tmp_path / "run") == content(tmp_path / "straight"), f"died at write {fatal}"
         shutil.rmtree(tmp_path / "run")
@@ -141,7 +142,7 @@ def dies(recipe, folder, fatal, monkeypatch):
         run = None
         try:
             run = Run.start(recipe, folder)
-            train(run, Progress(quiet=True))
+            train(run)
         except Killed:
             return True
         finally:
@@ -173,9 +174,9 @@ def test_resume_needs_nothing_but_the_folder(finished, engram, tmp_path, monkeyp
 
 
 def test_a_folder_in_use_is_refused(refused, tmp_path):
-    run = Run.start(catalogue()["mlp"].from_preset("tiny"), tmp_path / "run")
+    run = Run.start(registry()["mlp"].from_preset("tiny"), tmp_path / "run")
     try:
-        code = "import sys\nfrom engram import cli\nsys.exit(cli.answer(['run', '--resume', sys.argv[1]]))"
+        code = "import sys\nfrom engram import cli\nsys.exit(cli.dispatch(['run', '--resume', sys.argv[1]]))"
         second = python(code, tmp_path / "run")
         assert second.returncode == 2
         assert "in use by another process" in second.stderr

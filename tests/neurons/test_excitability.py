@@ -9,8 +9,8 @@ from scipy.integrate import solve_ivp
 from scipy.optimize import brentq
 
 from engram.core.errors import EngramError
-from engram.neurons.excitability import frequency_hz, nullclines, rheobase
-from engram.neurons.hodgkin_huxley import THRESHOLD_MV, HodgkinHuxley
+from engram.neurons.hodgkin_huxley.excitability import frequency_hz, nullclines, rheobase
+from engram.neurons.hodgkin_huxley.model import THRESHOLD_MV, HodgkinHuxley
 from tests.neurons.test_hodgkin_huxley import derivative
 
 CONFIG = HodgkinHuxley.Config()
@@ -59,7 +59,7 @@ def test_nullclines_are_where_nothing_changes():
     model, J = HodgkinHuxley(CONFIG), 8.0
     V = torch.linspace(-70.3, 40, 23, dtype=torch.float64)  # without -55 and -40, where the textbook divides by 0
     n_still, V_still = nullclines(model, J, V)
-    _, _, h_rest, n_rest = model.rest()[:, 0].tolist()
+    _, _, h_rest, n_rest = model.init_state()[:, 0].tolist()
     for v, n_inf, n in zip(V.tolist(), n_still.tolist(), V_still.tolist(), strict=True):
         alpha_m, beta_m = 0.1 * (v + 40) / (1 - math.exp(-(v + 40) / 10)), 4 * math.exp(-(v + 65) / 18)
         m = alpha_m / (alpha_m + beta_m)

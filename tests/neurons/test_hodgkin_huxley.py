@@ -11,7 +11,14 @@ from scipy.integrate import solve_ivp
 
 from engram.core.errors import EngramError
 from engram.neurons import kernels
-from engram.neurons.hodgkin_huxley import THRESHOLD_MV, HodgkinHuxley, gates_inf, linoid, rates, spike_times_ms
+from engram.neurons.hodgkin_huxley.model import (
+    THRESHOLD_MV,
+    HodgkinHuxley,
+    gate_rates,
+    linoid,
+    spike_times_ms,
+    steady_state_gates,
+)
 from engram.neurons.stimulus import Stimulus
 
 DURATION_MS = 250.0
@@ -111,7 +118,7 @@ def test_runge_kuttas_error_falls_sixteenfold():
     def V(step_ms):
         model = HodgkinHuxley(HodgkinHuxley.Config(step_ms=step_ms, integrator="rk4"))
         steps = round(4 / step_ms)
-        return model.step(model.rest(), torch.full((steps, 1), J, dtype=torch.float64))[0][0, 0].item()
+        return model.step(model.init_state(), torch.full((steps, 1), J, dtype=torch.float64))[0][0, 0].item()
 
     x = HodgkinHuxley().state[:, 0].numpy()
     oracle = solve_ivp(derivative, (0.0, 4.0), x, "DOP853", rtol=1e-13, atol=1e-13, args=(0.0, 4.0, J, J)).y[0, -1]
@@ -127,7 +134,7 @@ def test_both_integrators_fast_and_clear(integrator):
     J_TN = 20 * torch.rand(50, 37, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     fast, _ = model.step(state, J_TN)
     for J_N in J_TN:
-        state = model.clear_step(state, J_N)
+        state = model.reference_step(state, J_N)
     torch.testing.assert_close(fast, state, rtol=1e-11, atol=1e-11)
 
 
@@ -159,7 +166,7 @@ def test_chunks_of_time_change_no_bit():
         assert torch.equal(torch.cat(parts), whole)
 
 
-def test_neighbours_and_threads_change_no_bit():
+def test_neighbors_and_threads_change_no_bit():
     neurons, steps = 1003, 300
     model, start = random_model_and_state(neurons)
     current_TN = Stimulus(noise=5.0).sample(steps, 0.01, neurons, torch.Generator().manual_seed(1))
@@ -184,22 +191,22 @@ def test_fast_form_equals_clear_form():
     model, state = random_model_and_state(1000)
     J_N = torch.linspace(-50, 150, 1000, dtype=torch.float64)
     fast, _ = model.step(state, J_N[None])
-    torch.testing.assert_close(fast, model.clear_step(state, J_N), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(fast, model.reference_step(state, J_N), rtol=1e-12, atol=1e-12)
 
 
 def test_fast_form_stays_with_clear_form_through_a_spike():
     model = HodgkinHuxley()
     state = model.state
     for _ in range(500):
-        state = model.clear_step(state, torch.tensor([20.0], dtype=torch.float64))
+        state = model.reference_step(state, torch.tensor([20.0], dtype=torch.float64))
     fast, _ = model.step(model.state, torch.full((500, 1), 20.0, dtype=torch.float64))
     torch.testing.assert_close(fast, state, rtol=1e-10, atol=1e-10)
 
 
 def test_rest_is_where_no_current_flows():
     model, _ = random_model_and_state(100)
-    V, *gates = model.rest()
-    torch.testing.assert_close(gates, gates_inf(V))
+    V, *gates = model.init_state()
+    torch.testing.assert_close(gates, steady_state_gates(V))
     assert sum(model.currents(V, *gates)).abs().max() < 1e-11
 
 
@@ -213,7 +220,7 @@ def test_rest_rests_for_a_second():
 
 def test_rates_at_their_removable_singularities():
     V = torch.tensor([-40.0, -55.0], dtype=torch.float64)
-    (alpha_m, _), _, (alpha_n, _) = rates(V)
+    (alpha_m, _), _, (alpha_n, _) = gate_rates(V)
     assert alpha_m[0].item() == 1.0
     assert alpha_n[1].item() == 0.1
 

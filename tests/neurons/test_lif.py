@@ -6,7 +6,8 @@ import torch
 from scipy.integrate import solve_ivp
 
 from engram.core.errors import EngramError
-from engram.neurons.lif import LIF, Membrane, rate_hz
+from engram.neurons.lif.membrane import Membrane
+from engram.neurons.lif.model import LIF, firing_rate_hz
 
 
 def neurons(count: int, **changes) -> LIF:
@@ -18,7 +19,7 @@ def held(v_in, steps: int) -> torch.Tensor:
 
 
 def intervals_ms(spikes, count: int) -> np.ndarray:
-    return np.array([np.diff(spikes.of(i)).mean() for i in range(count)])
+    return np.array([np.diff(spikes.train(i)).mean() for i in range(count)])
 
 
 STRONG = np.geomspace(1.001, 50, 60)
@@ -28,14 +29,14 @@ STRONG = np.geomspace(1.001, 50, 60)
 def test_mean_interval_is_that_of_the_formula_whatever_the_step(step_ms):
     model = neurons(60, step_ms=step_ms)
     _, _, spikes = model.step(model.state, held(STRONG, round(1000 / step_ms)))
-    np.testing.assert_allclose(intervals_ms(spikes, 60), 1000 / rate_hz(STRONG), rtol=1e-9)
+    np.testing.assert_allclose(intervals_ms(spikes, 60), 1000 / firing_rate_hz(STRONG), rtol=1e-9)
 
 
 @pytest.mark.parametrize("step_ms", [0.02, 0.1, 0.5])
 def test_without_exact_times_each_interval_is_longer_by_a_step_at_most(step_ms):
     model = neurons(60, step_ms=step_ms, exact=False)
     _, _, spikes = model.step(model.state, held(STRONG, round(1000 / step_ms)))
-    longer_ms = intervals_ms(spikes, 60) - 1000 / rate_hz(STRONG)
+    longer_ms = intervals_ms(spikes, 60) - 1000 / firing_rate_hz(STRONG)
     assert (longer_ms > -1e-9).all()
     assert (longer_ms < step_ms).all()
     assert longer_ms.mean() == pytest.approx(step_ms / 2, rel=0.25)
@@ -46,7 +47,7 @@ def test_from_spike_to_spike_equals_step_by_step():
     v_in = np.linspace(0, 4, 50)
     model = neurons(50)
     _, _, stepped = model.step(model.state, held(v_in, 5000))
-    jumped = model.spikes(v_in, 500.0)
+    jumped = model.simulate_constant_input(v_in, 500.0)
     assert np.array_equal(stepped.neuron, jumped.neuron)
     np.testing.assert_allclose(stepped.time_ms, jumped.time_ms, rtol=1e-10)
 
@@ -54,9 +55,9 @@ def test_from_spike_to_spike_equals_step_by_step():
 def test_silence_at_and_below_the_threshold():
     model = neurons(4)
     _, v_TN, spikes = model.step(model.state, held([-3.0, 0.0, 0.99, 1.0], 20_000))
-    assert len(spikes.time_ms) == len(model.spikes([-3.0, 0.0, 0.99, 1.0], 2000.0).time_ms) == 0
+    assert len(spikes.time_ms) == len(model.simulate_constant_input([-3.0, 0.0, 0.99, 1.0], 2000.0).time_ms) == 0
     torch.testing.assert_close(v_TN[-1], torch.tensor([-3.0, 0.0, 0.99, 1.0], dtype=torch.float64))
-    assert (rate_hz([-3.0, 0.0, 0.99, 1.0]) == 0).all()
+    assert (firing_rate_hz([-3.0, 0.0, 0.99, 1.0]) == 0).all()
 
 
 def test_voltage_below_the_threshold_is_that_of_an_ode_solver():
@@ -82,7 +83,7 @@ def test_fast_form_equals_clear_form(tau_ref_ms):
     v_in_TN = 3 * torch.randn(300, 9, generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 2
     slow, found = model.state, []
     for t, v_in_N in enumerate(v_in_TN):
-        slow, spiked = model.clear_step(slow, v_in_N)
+        slow, spiked = model.reference_step(slow, v_in_N)
         found += [(t * 0.5 + time, neuron) for time, neuron in spiked]
     fast, _, spikes = model.step(model.state, v_in_TN)
     found.sort(key=lambda spike: (spike[1], spike[0]))
@@ -115,8 +116,8 @@ def test_neurons_with_constants_of_their_own():
     model = neurons(3)
     model.tau_m_ms.copy_(torch.tensor([5.0, 20.0, 80.0]))
     model.tau_ref_ms.copy_(torch.tensor([0.0, 1.0, 5.0]))
-    found = intervals_ms(model.spikes(1.5, 2000.0), 3)
-    np.testing.assert_allclose(found, 1000 / rate_hz(1.5, [5.0, 20.0, 80.0], [0.0, 1.0, 5.0]), rtol=1e-12)
+    found = intervals_ms(model.simulate_constant_input(1.5, 2000.0), 3)
+    np.testing.assert_allclose(found, 1000 / firing_rate_hz(1.5, [5.0, 20.0, 80.0], [0.0, 1.0, 5.0]), rtol=1e-12)
 
 
 def test_more_than_one_spike_in_a_step():
@@ -131,14 +132,14 @@ def test_a_membrane_and_the_form_without_dimensions():
     membrane = Membrane(c=2.0, g_L=0.1, V_L=-70.0, V_th=-50.0)
     J = 3.0
     assert membrane.tau_m_ms == 20.0
-    assert membrane.v_in(torch.tensor(J)).item() == pytest.approx(1.5)
+    assert membrane.normalize_current(torch.tensor(J)).item() == pytest.approx(1.5)
     model = neurons(1, tau_m_ms=membrane.tau_m_ms)
-    _, v_TN, _ = model.step(model.state, held([membrane.v_in(torch.tensor(J)).item()], 100))
+    _, v_TN, _ = model.step(model.state, held([membrane.normalize_current(torch.tensor(J)).item()], 100))
     dV = solve_ivp(lambda t, V: (J - 0.1 * (V + 70)) / 2, (0, 10), [-70.0], rtol=1e-10, atol=1e-10).y[0, -1]
-    assert membrane.V(v_TN[-1, 0]).item() == pytest.approx(dV, abs=1e-6)
+    assert membrane.voltage_mV(v_TN[-1, 0]).item() == pytest.approx(dV, abs=1e-6)
     V = torch.tensor([-70.0, -61.0, -50.0])
-    torch.testing.assert_close(membrane.V(membrane.v(V)), V)
-    torch.testing.assert_close(membrane.J(membrane.v_in(torch.tensor([J]))), torch.tensor([J]))
+    torch.testing.assert_close(membrane.voltage_mV(membrane.normalize_voltage(V)), V)
+    torch.testing.assert_close(membrane.current(membrane.normalize_current(torch.tensor([J]))), torch.tensor([J]))
 
 
 @pytest.mark.parametrize(

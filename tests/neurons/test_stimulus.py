@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from engram.core.errors import EngramError
-from engram.neurons.stimulus import Stimulus, sampled
+from engram.neurons.stimulus import Stimulus, sample_function
 
 COURSES = {
     "constant": [2.0, 2.0, 2.0, 2.0, 2.0, 2.0],
@@ -82,7 +82,7 @@ def test_a_wrong_field_is_named(field, value):
 
 
 def test_an_unknown_stimulus_is_named_with_the_nearest_one():
-    with pytest.raises(EngramError, match="Did you mean «ramp»"):
+    with pytest.raises(EngramError, match='Did you mean "ramp"'):
         Stimulus(stimulus="rampe")
 
 
@@ -94,13 +94,13 @@ def test_a_longer_sample_begins_like_a_shorter_one(neurons):
 
 
 def test_any_function_of_time_is_a_current():
-    current_TN = sampled(lambda t_ms: torch.sin(t_ms), steps=4, step_ms=0.5, neurons=3)
+    current_TN = sample_function(lambda t_ms: torch.sin(t_ms), steps=4, step_ms=0.5, neurons=3)
     expected = [math.sin(t) for t in (0.25, 0.75, 1.25, 1.75)]
     assert current_TN.tolist() == [pytest.approx([value] * 3) for value in expected]
-    apart_TN = sampled(lambda t_ms: torch.stack([t_ms, -t_ms], 1), steps=2, step_ms=1.0, neurons=2)
+    apart_TN = sample_function(lambda t_ms: torch.stack([t_ms, -t_ms], 1), steps=2, step_ms=1.0, neurons=2)
     assert apart_TN.tolist() == [[0.5, -0.5], [1.5, -1.5]]
 
 
 def test_a_function_of_the_wrong_shape_is_explained():
     with pytest.raises(EngramError, match=r"4 steps for 3 neurons is not of shape \(4, 2\)"):
-        sampled(lambda t_ms: torch.stack([t_ms, t_ms], 1), steps=4, step_ms=0.5, neurons=3)
+        sample_function(lambda t_ms: torch.stack([t_ms, t_ms], 1), steps=4, step_ms=0.5, neurons=3)

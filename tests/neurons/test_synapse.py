@@ -6,8 +6,8 @@ import torch
 from scipy.integrate import quad, solve_ivp
 
 from engram.core.errors import EngramError
-from engram.neurons.lif import Spikes
-from engram.neurons.synapse import Synapse, convolved, response
+from engram.neurons.spikes import Spikes
+from engram.neurons.synapse.model import Synapse, convolve, impulse_response
 
 ORDERS = [0, 1, 2, 5]
 
@@ -27,10 +27,10 @@ def trains(count: int, duration_ms: float, rate_khz: float = 0.1) -> Spikes:
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("tau_ms", [0.5, 5.0, 100.0])
 def test_the_response_integrates_to_one(order, tau_ms):
-    area = quad(lambda t: response(torch.tensor(t, dtype=torch.float64), tau_ms, order).item(), 0, 60 * tau_ms,
+    area = quad(lambda t: impulse_response(torch.tensor(t, dtype=torch.float64), tau_ms, order).item(), 0, 60 * tau_ms,
                 points=[(order + 1) * tau_ms], epsabs=1e-10)[0]  # fmt: skip
     assert area == pytest.approx(1, abs=1e-8)
-    assert response(torch.tensor([-1.0, -1e-9], dtype=torch.float64), tau_ms, order).tolist() == [0, 0]
+    assert impulse_response(torch.tensor([-1.0, -1e-9], dtype=torch.float64), tau_ms, order).tolist() == [0, 0]
 
 
 @pytest.mark.download
@@ -41,7 +41,7 @@ def test_the_state_equals_the_convolution(order, step_ms):
     spikes = trains(4, steps * step_ms)
     filtered = synapse(synapses=4, order=order, step_ms=step_ms)(spikes, steps)
     t_ms = np.arange(1, steps + 1) * step_ms
-    np.testing.assert_allclose(filtered.numpy(), convolved(spikes, t_ms, 4, 5.0, order), atol=1e-12)
+    np.testing.assert_allclose(filtered.numpy(), convolve(spikes, t_ms, 4, 5.0, order), atol=1e-12)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -53,7 +53,7 @@ def test_every_stage_follows_the_one_before(order):
         return (np.concatenate([[0.7], x[:-1]]) - x) / 5.0
 
     solved = solve_ivp(slope, (0, 10), start[:, 0].numpy(), rtol=1e-11, atol=1e-12).y[:, -1]
-    state, s_TN = model.hold(start, torch.full((40, 1), 0.7))
+    state, s_TN = model.filter_input(start, torch.full((40, 1), 0.7))
     np.testing.assert_allclose(state[:, 0].numpy(), solved, atol=1e-8)
     assert s_TN[-1, 0] == state[-1, 0]
 

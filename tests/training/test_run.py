@@ -7,16 +7,16 @@ import torch
 
 from engram import load, run
 from engram.core.errors import EngramError
-from engram.core.registry import catalogue
-from engram.training.loop import train
-from engram.training.progress import Progress, clock
-from engram.training.run import Run, alike, milestones
+from engram.core.registry import registry
+from engram.training.progress import clock
+from engram.training.run import Run, evenly_spaced_steps, same_structure
+from engram.training.train import train
 from tests.conftest import content, tiny
 
 
 def overfit(folder, patience):
     """An MLP whose validation accuracy is made to peak at step 30."""
-    recipe = catalogue()["mlp"].from_preset("tiny", steps=100, every=10, patience=patience, lr=0.01)
+    recipe = registry()["mlp"].from_preset("tiny", steps=100, eval_every=10, patience=patience, lr=0.01)
     started = Run.start(recipe, folder)
     measure = started.recipe.evaluate
 
@@ -25,7 +25,7 @@ def overfit(folder, patience):
         return {**measured, "accuracy": 1 - abs(started.step - 30) / 100}
 
     object.__setattr__(started.recipe, "evaluate", peaked)
-    train(started, Progress(quiet=True))
+    train(started)
     started.folder.release()
     return started
 
@@ -81,10 +81,10 @@ def test_tensorboard_gets_every_metric(engram, tmp_path):
 
 @pytest.mark.download
 def test_python_does_what_the_command_line_does(finished, tmp_path):
-    done = run("mlp", preset="tiny", out=tmp_path / "run", quiet=True)
+    done = run("mlp", preset="tiny", out=tmp_path / "run", quiet=True).run
     assert done.finished
     assert content(tmp_path / "run") == content(finished("mlp"))
-    with pytest.raises(EngramError, match="Did you mean «steps»"):
+    with pytest.raises(EngramError, match='Did you mean "steps"'):
         run("mlp", stepz=3)
 
 
@@ -102,23 +102,23 @@ def test_clock(seconds, shown):
 
 @pytest.mark.download
 def test_checkpoints_to_look_back_at_are_spread_evenly(tmp_path):
-    ended = tiny("mlp", tmp_path / "run", steps=100, every=10, keep=3)
+    ended = tiny("mlp", tmp_path / "run", steps=100, eval_every=10, keep_checkpoints=3)
     assert ended.folder.checkpoints() == [0, 40, 80, 90, 100]  # and the newest two
     assert Run.open(tmp_path / "run", 40).step == 40
-    assert tiny("mlp", tmp_path / "usual", steps=100, every=10).folder.checkpoints() == [90, 100]
+    assert tiny("mlp", tmp_path / "usual", steps=100, eval_every=10).folder.checkpoints() == [90, 100]
 
 
 @pytest.mark.parametrize("most", [1, 2, 5, 10])
 def test_milestones_are_as_many_as_asked_for_or_half_as_many(most):
     for evaluations in range(1, 100):
-        kept = milestones(evaluations * 7, 7, most) - {0}
+        kept = evenly_spaced_steps(evaluations * 7, 7, most) - {0}
         assert min(most, evaluations) / 2 <= len(kept) <= most
-        assert kept <= milestones((evaluations - 1) * 7, 7, most) | {evaluations * 7}  # nothing that was given up
+        assert kept <= evenly_spaced_steps((evaluations - 1) * 7, 7, most) | {evaluations * 7}  # no step returns
 
 
 @pytest.mark.download
 def test_whether_a_folder_is_in_use_is_told_without_harm(tmp_path):
-    started = Run.start(catalogue()["mlp"].from_preset("tiny"), tmp_path / "run")
+    started = Run.start(registry()["mlp"].from_preset("tiny"), tmp_path / "run")
     other = Run.open(tmp_path / "run").folder
     assert other.in_use()
     started.folder.release()
@@ -134,7 +134,7 @@ STATE = {"step": 4, "best": (2, 0.5), "flag": True, "noise": torch.zeros(3), "wi
     [{}, {"step": 0}, {"best": (3, 1)}, {"window": [{"loss": 1.0}]}, {"moments": {0: 1}}, {"none": "x"}, {"more": 1}],
 )
 def test_a_state_of_the_same_form_is_taken(change):
-    assert alike(STATE, {**STATE, **change})
+    assert same_structure(STATE, {**STATE, **change})
 
 
 @pytest.mark.parametrize(
@@ -145,6 +145,6 @@ def test_a_state_of_the_same_form_is_taken(change):
     ],
 )  # fmt: skip
 def test_a_state_of_another_form_is_not(change):
-    assert not alike(STATE, {**STATE, **change})
+    assert not same_structure(STATE, {**STATE, **change})
     (name,) = change
-    assert not alike(STATE, {key: value for key, value in STATE.items() if key != name})
+    assert not same_structure(STATE, {key: value for key, value in STATE.items() if key != name})

@@ -1,4 +1,4 @@
-"""A lab of its own, and a real browser to walk through it; what the browser complains of fails a test."""
+"""A lab and a browser; console errors and requests to other hosts fail a test."""
 
 import contextlib
 import os
@@ -30,7 +30,7 @@ FLAGS = (
 
 @dataclass
 class LabProcess:
-    """`engram lab`, as a person starts it."""
+    """The process of `engram lab`."""
 
     runs: Path
     words: tuple[str, ...] = ()
@@ -149,7 +149,7 @@ def tour(shared_page):
 
 @contextlib.contextmanager
 def open_page(browser: Browser, lab: LabProcess) -> Iterator[tuple[Page, list[str]]]:
-    """A page of the lab in a profile of its own, and what it complains of."""
+    """A page of the lab in a new profile, and the list of its errors."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     opened = context.new_page()
     complaints = watched(opened)
@@ -160,7 +160,7 @@ def open_page(browser: Browser, lab: LabProcess) -> Iterator[tuple[Page, list[st
 
 
 def watched(page: Page) -> list[str]:
-    """What a page complains of, and what it asks of other hosts."""
+    """The console errors of a page, and its requests to other hosts."""
     complaints: list[str] = []
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -174,7 +174,7 @@ def watched(page: Page) -> list[str]:
 
 
 def wait_until(true: Callable[[], object], seconds: float = 45.0) -> None:
-    """Ask again and again: the lab's policy lets no string run as script, so a page cannot wait for one itself."""
+    """Poll: the content security policy forbids evaluating strings, so a page cannot wait for a condition."""
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "it did not happen"
@@ -182,8 +182,8 @@ def wait_until(true: Callable[[], object], seconds: float = 45.0) -> None:
 
 
 @pytest.fixture(scope="module")
-def shelved(lab, once):
-    """Put a finished tiny run of a recipe into the lab's folder, as a terminal would; its name."""
+def add_run(lab, once):
+    """Put a finished tiny run of a recipe into the lab's folder; return its name."""
 
     def make(name: str, called: str = "", **changes: object) -> str:
         called = called or f"{name}-tiny"

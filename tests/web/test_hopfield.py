@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-MOON = "It has ended in «moon», every pixel of it."
+MOON = 'Converged to "moon", without error.'
 
 
 @pytest.fixture
@@ -25,11 +25,11 @@ def pixel(page, row, column, **how):
 
 def test_at_first_a_corrupted_moon_comes_back_flip_by_flip(page, lab):
     page.goto(f"{lab.base}/instruments/hopfield")
-    expect(page.get_by_text("On its way: energy")).to_be_visible()
+    expect(page.get_by_text("energy ")).to_be_visible()
     expect(page.get_by_text(MOON)).to_be_visible()
     expect(page.locator(".bars").first).to_contain_text("1.00")
-    page.get_by_label("back to what was given").click()
-    expect(page.get_by_text(re.compile(r"step 0 of \d+: as it was given"))).to_be_visible()
+    page.get_by_label("back to the cue").click()
+    expect(page.get_by_text(re.compile(r"step 0 of \d+: the cue"))).to_be_visible()
     page.get_by_role("button", name="step ▶").click()
     expect(page.get_by_text(re.compile(r"step 1 of \d+: unit \d+ flips, sweep 1"))).to_be_visible()
 
@@ -48,11 +48,11 @@ def test_draw_with_the_mouse_and_with_keys_and_reload(memory):
         canvas.press(key)
     expect(memory.get_by_text("row 1, column 2: full")).to_be_visible()
     expect(memory).to_have_url(re.compile(f"drawing=c{'0' * 24}"))
-    memory.get_by_label("rule of storage").select_option("storkey")
+    memory.get_by_label("learning rule").select_option("storkey")
     memory.reload()
     expect(memory).to_have_url(re.compile(f"drawing=c{'0' * 24}"))
-    expect(memory.get_by_label("rule of storage")).to_have_value("storkey")
-    expect(memory.get_by_text("every pixel of it").or_(memory.get_by_text("spurious")).first).to_be_visible()
+    expect(memory.get_by_label("learning rule")).to_have_value("storkey")
+    expect(memory.get_by_text("without error").or_(memory.get_by_text("spurious")).first).to_be_visible()
 
 
 def test_store_more_than_it_holds_and_then_by_a_better_rule(memory):
@@ -60,9 +60,9 @@ def test_store_more_than_it_holds_and_then_by_a_better_rule(memory):
     memory.get_by_role("button", name="all", exact=True).click()
     expect(memory.get_by_text("above 0.138")).to_be_visible()
     expect(memory.get_by_text("α = M / N = 36 / 100 = 0.36")).to_be_visible()
-    expect(memory.get_by_text("a spurious state, stored by nobody")).to_be_visible()
-    memory.get_by_label("rule of storage").select_option("pseudo-inverse")
-    expect(memory.get_by_text("36 of the 36 stored patterns are places where the network rests.")).to_be_visible()
+    expect(memory.get_by_text("a spurious state")).to_be_visible()
+    memory.get_by_label("learning rule").select_option("pseudo-inverse")
+    expect(memory.get_by_text("36 of the 36 stored patterns are fixed points.")).to_be_visible()
     expect(memory.get_by_text(MOON)).to_be_visible()
 
 
@@ -73,22 +73,22 @@ def test_choose_what_is_stored_and_store_a_drawing(memory):
     expect(memory.get_by_text(MOON)).to_have_count(0)
     memory.get_by_label("take a pattern").select_option("T")
     memory.get_by_role("button", name="store this drawing").click()
-    expect(memory.get_by_text("It has ended in «own 1», every pixel of it.")).to_be_visible()
+    expect(memory.get_by_text('Converged to "own 1", without error.')).to_be_visible()
     memory.get_by_role("button", name="nothing").click()
     expect(memory.get_by_text("Nothing is stored: choose a pattern.")).to_be_visible()
 
 
 def test_beta_sharpens_attention(memory):
-    beta = memory.get_by_label("β: how sharply it chooses")
+    beta = memory.get_by_label("inverse temperature β")
     beta.fill("-10")
-    expect(memory.get_by_text(re.compile(r"«moon» has 2\d\.\d% of the attention"))).to_be_visible()
+    expect(memory.get_by_text(re.compile(r"\"moon\" has 2\d\.\d% of the attention"))).to_be_visible()
     beta.fill("0")
-    expect(memory.get_by_text("«moon» has 100.0% of the attention")).to_be_visible()
+    expect(memory.get_by_text('"moon" has 100.0% of the attention')).to_be_visible()
 
 
 def test_corrupt_and_cover(memory):
     memory.get_by_label("take a pattern").select_option("key")
-    expect(memory.get_by_text("It has ended in «key», every pixel of it.")).to_be_visible()
+    expect(memory.get_by_text('Converged to "key", without error.')).to_be_visible()
     memory.get_by_label("half to cover").select_option("right")
     memory.get_by_role("button", name="cover").click()
     expect(memory.get_by_text(re.compile(r"step \d+ of [1-9]"))).to_be_visible()

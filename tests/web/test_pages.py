@@ -1,4 +1,4 @@
-"""The pages of the lab, walked through in a browser as a person would."""
+"""The pages of the lab in a browser."""
 
 import json
 import re
@@ -9,15 +9,15 @@ import zipfile
 import pytest
 from playwright.sync_api import expect
 
-from engram.core.registry import catalogue
-from engram.lab.instruments import INSTRUMENTS
+from engram.core.registry import registry
+from engram.plots.instrument import INSTRUMENTS
 from tests.conftest import RECIPES
 from tests.processes import Process
 from tests.web.conftest import LabProcess
 
 
-def settle(page, key, value):
-    """Set a field of the form, as a person types."""
+def set_field(page, key, value):
+    """Set a field of the form."""
     if not page.locator(f"[data-field={key}]").is_visible():
         page.get_by_text("All settings").click()
     page.locator(f"[data-field={key}] input, [data-field={key}] select").first.fill(str(value))
@@ -28,7 +28,7 @@ def begin(page, lab, recipe="mlp", preset="tiny", **settings):
     page.goto(f"{lab.base}/systems/{recipe}")
     page.locator("[data-field=preset] select").select_option(preset)
     for key, value in settings.items():
-        settle(page, key, value)
+        set_field(page, key, value)
     page.get_by_role("button", name="Run", exact=True).click()
     expect(page.locator(".run h2")).to_be_visible()
     return re.match(r"[\w-]+", page.locator(".run h2").inner_text())[0]
@@ -41,13 +41,13 @@ def test_home_is_a_map_of_the_course(page):
     page.locator("[data-system=hopfield]").click()
     expect(page.get_by_role("heading", name="Hopfield network", level=1)).to_be_visible()
     page.go_back()
-    expect(page.get_by_role("heading", name="Every system of the course")).to_be_visible()
+    expect(page.get_by_role("heading", name="Systems", exact=True)).to_be_visible()
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_has_a_page(tour, lab, name):
     tour.goto(f"{lab.base}/systems/{name}")
-    expect(tour.get_by_role("heading", level=1)).to_have_text(catalogue()[name].title)
+    expect(tour.get_by_role("heading", level=1)).to_have_text(registry()[name].title)
     assert tour.locator("math, .equations span").count() > 0, "no equation"
     assert tour.locator("[data-field]").count() >= 8
     expect(tour.get_by_text(f"engram run {name}", exact=False).first).to_be_visible()
@@ -63,7 +63,7 @@ def test_every_instrument_opens(tour, lab, name):
 
 
 def test_a_run_is_watched_paused_stepped_stopped_and_resumed(page, lab):
-    name = begin(page, lab, steps=100_000, every=2000)
+    name = begin(page, lab, steps=100_000, eval_every=2000)
     state = page.locator(".run .state")
     expect(state).to_have_text("running")
     expect(page.locator("canvas[data-curve=loss][data-points]")).to_be_visible()
@@ -77,12 +77,12 @@ def test_a_run_is_watched_paused_stepped_stopped_and_resumed(page, lab):
     expect(state).to_have_text("paused")
     expect(where).to_contain_text(f"step {before + 1} of 100000")
     page.get_by_label("slow motion").check()
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Continue").click()
     expect(state).to_have_text("running")
     page.get_by_role("button", name="Stop").click()
     expect(state).to_have_text("stopped")
     recipe = json.loads((lab.runs / name / "recipe.json").read_text())
-    assert recipe["fields"]["keep"] == 10
+    assert recipe["fields"]["keep_checkpoints"] == 10
     page.get_by_role("button", name="Resume").click()
     expect(state).to_have_text("running")
     page.get_by_role("button", name="Stop").click()
@@ -90,7 +90,7 @@ def test_a_run_is_watched_paused_stepped_stopped_and_resumed(page, lab):
 
 
 def test_figures_samples_and_looks_follow_the_checkpoint(page, lab):
-    name = begin(page, lab, steps=40, every=10)
+    name = begin(page, lab, steps=40, eval_every=10)
     expect(page.locator(".run .state")).to_have_text("finished")
     page.locator(".figures").scroll_into_view_if_needed()
     figures = page.locator(".figures figure")
@@ -102,12 +102,12 @@ def test_figures_samples_and_looks_follow_the_checkpoint(page, lab):
     page.keyboard.press("Home")
     expect(where).to_have_text("checkpoint of step 0")
     expect(page.locator(".figures")).not_to_have_attribute("aria-busy", "true")
-    page.get_by_text("Let it make something").click()
-    page.get_by_role("button", name="Make", exact=True).click()
-    expect(page.locator("img[alt='what it made']")).to_be_visible()
-    expect(page.locator(".run pre").filter(has_text="taken for")).to_be_visible()
-    page.get_by_text("Look inside").click()
-    page.get_by_role("button", name="Look", exact=True).click()
+    page.get_by_text("Sample", exact=True).click()
+    page.get_by_role("button", name="Draw samples").click()
+    expect(page.locator("img[alt='samples']")).to_be_visible()
+    expect(page.locator(".run pre").filter(has_text="predicted")).to_be_visible()
+    page.get_by_text("Inspect", exact=True).click()
+    page.get_by_role("button", name="Show activations").click()
     page.locator("details .halves figure").first.scroll_into_view_if_needed()
     expect(page.locator("details .halves figure .plot-container").first).to_be_visible()
     with page.context.expect_page() as opened:
@@ -120,10 +120,10 @@ def test_figures_samples_and_looks_follow_the_checkpoint(page, lab):
 
 def test_what_cannot_be_is_said_at_the_field(page, lab):
     page.goto(f"{lab.base}/systems/gpt")
-    settle(page, "steps", 0)
-    expect(page.locator("[data-field=steps] .wrongly")).to_have_text("steps must be at least 1, not 0.")
+    set_field(page, "steps", 0)
+    expect(page.locator("[data-field=steps] .error")).to_have_text("steps must be at least 1, not 0.")
     expect(page.get_by_role("button", name="Run", exact=True)).to_be_disabled()
-    settle(page, "steps", 7)
+    set_field(page, "steps", 7)
     expect(page.locator(".copyable pre").first).to_contain_text("engram run gpt --steps 7")
     expect(page.get_by_role("button", name="Run", exact=True)).to_be_enabled()
     page.reload()
@@ -133,32 +133,43 @@ def test_what_cannot_be_is_said_at_the_field(page, lab):
 def test_a_run_that_fails_says_why(page, lab):
     begin(page, lab, data="moby-dck")
     expect(page.locator(".run .state")).to_have_text("failed")
-    expect(page.locator(".run [role=alert]").first).to_contain_text("Did you mean «moby-dick»?")
+    expect(page.locator(".run [role=alert]").first).to_contain_text('Did you mean "moby-dick"?')
 
 
 def test_a_run_of_a_terminal_appears_live(page, lab):
     page.goto(f"{lab.base}/runs")
-    words = ["run", "mlp", "--preset", "tiny", "--steps", "1000000", "--every", "1000", "--out", lab.runs / "by-hand"]
+    words = [
+        "run",
+        "mlp",
+        "--preset",
+        "tiny",
+        "--steps",
+        "1000000",
+        "--eval-every",
+        "1000",
+        "--out",
+        lab.runs / "by-hand",
+    ]
     with Process([sys.executable, "-m", "engram", *words], stderr=subprocess.DEVNULL) as terminal:
         row = page.locator("[data-run=by-hand]")
-        expect(row).to_contain_text("running elsewhere")
+        expect(row).to_contain_text("running outside the lab")
         row.get_by_role("link", name="by-hand").click()
         expect(page.locator("canvas[data-curve=loss][data-points]")).to_be_visible()
-        expect(page.locator(".run .state")).to_have_text("running elsewhere")
+        expect(page.locator(".run .state")).to_have_text("running outside the lab")
         terminal.terminate()
         terminal.wait(60)
     expect(page.locator(".run .state")).to_have_text("stopped")
     expect(page.get_by_role("button", name="Resume")).to_be_visible()
 
 
-def test_runs_are_compared_renamed_downloaded_and_deleted(page, lab, shelved, tmp_path):
-    shelved("mlp", "first-run")
-    shelved("mlp", "second-run", lr=0.05)
+def test_runs_are_compared_renamed_downloaded_and_deleted(page, lab, add_run, tmp_path):
+    add_run("mlp", "first-run")
+    add_run("mlp", "second-run", lr=0.05)
     page.goto(f"{lab.base}/runs")
     for name in ("first-run", "second-run"):
         page.get_by_label(f"compare {name}").check()
     page.get_by_role("button", name="Compare").click()
-    expect(page.locator("[data-kind=loss] .scatterlayer .trace")).to_have_count(2)
+    expect(page.locator("[data-metric=loss] .scatterlayer .trace")).to_have_count(2)
     expect(page.locator("tr", has_text="lr").locator("td.set")).to_have_text(["0.002", "0.05"])
     page.go_back()
     row = page.locator("[data-run=first-run]")
@@ -173,7 +184,7 @@ def test_runs_are_compared_renamed_downloaded_and_deleted(page, lab, shelved, tm
     expect(page.locator("[data-run=renamed]")).to_be_visible()
     page.once("dialog", lambda dialog: dialog.accept("../out"))
     page.locator("[data-run=renamed]").get_by_role("button", name="rename").click()
-    expect(page.locator(".notice")).to_contain_text("is no name of a run")
+    expect(page.locator(".notice")).to_contain_text("is not a valid run name")
     page.once("dialog", lambda dialog: dialog.accept())
     page.locator("[data-run=renamed]").get_by_role("button", name="delete").click()
     expect(page.locator("[data-run=renamed]")).to_have_count(0)
@@ -192,14 +203,14 @@ def test_data_of_ones_own_are_brought_and_learnt_from(page, lab, tmp_path):
     begin(page, lab, "gpt", data="my-poem.txt", steps=10)
     expect(page.locator(".run .state")).to_have_text("finished")
     page.goto(f"{lab.base}/data")
-    page.locator("[data-own='my-poem.txt']").get_by_role("button", name="delete").click()
-    expect(page.locator("[data-own]")).to_have_count(0)
+    page.locator("[data-upload='my-poem.txt']").get_by_role("button", name="delete").click()
+    expect(page.locator("[data-upload]")).to_have_count(0)
 
 
 def test_an_equation_leads_to_the_line_that_computes_it(page, lab):
     page.goto(f"{lab.base}/systems/hopfield")
     page.locator(".equations a", has_text="(4)").first.click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("engram.models.hopfield")
+    expect(page.get_by_role("heading", level=1)).to_have_text("engram.memory.hopfield.model")
     marked = page.locator(".code .here")
     expect(marked.first).to_be_visible()
     assert all("(4)" in line for line in marked.all_inner_texts())
@@ -209,17 +220,17 @@ def test_light_and_dark(page, lab):
     page.emulate_media(color_scheme="light")
     paper = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(paper)
-    page.get_by_label("light or dark").click()
+    page.get_by_label("toggle light and dark theme").click()
     assert page.evaluate(paper) != light
     page.reload()
     assert page.evaluate(paper) != light
 
 
 @pytest.mark.parametrize(
-    "address", ["/", "/systems/gpt", "/runs", "/data", "/instruments", "/source/engram.models.gpt"]
+    "address", ["/", "/systems/gpt", "/runs", "/data", "/instruments", "/source/engram.transformers.gpt.model"]
 )
-def test_narrow_screens_need_no_sideways_scrolling(page, lab, address, shelved):
-    shelved("mlp", "first-run")
+def test_narrow_screens_need_no_sideways_scrolling(page, lab, address, add_run):
+    add_run("mlp", "first-run")
     page.set_viewport_size({"width": 380, "height": 800})
     page.goto(f"{lab.base}{address}")
     expect(page.get_by_role("heading", level=1)).to_be_visible()
@@ -242,9 +253,9 @@ def test_the_keyboard_is_enough_to_start_a_run(page, lab):
 
 def test_a_page_that_is_none(page, lab):
     page.goto(f"{lab.base}/nowhere")
-    expect(page.get_by_text("There is no such page")).to_be_visible()
+    expect(page.get_by_text("Page not found")).to_be_visible()
     page.goto(f"{lab.base}/systems/nothing")
-    expect(page.get_by_text("There is no recipe «nothing».")).to_be_visible()
+    expect(page.get_by_text('There is no recipe "nothing".')).to_be_visible()
 
 
 def test_a_page_says_when_the_lab_is_gone(browser, tmp_path):
@@ -253,8 +264,8 @@ def test_a_page_says_when_the_lab_is_gone(browser, tmp_path):
     try:
         opened.goto(lab.address)
         expect(opened.locator("[data-system]").first).to_be_visible()
-        expect(opened.get_by_text("the lab does not answer")).to_be_hidden()
+        expect(opened.get_by_text("disconnected from the lab")).to_be_hidden()
     finally:
         lab.kill()
-    expect(opened.get_by_text("the lab does not answer")).to_be_visible()
+    expect(opened.get_by_text("disconnected from the lab")).to_be_visible()
     opened.context.close()

@@ -12,19 +12,19 @@ def opened(page, lab, motion="reduce"):
 
 def value(page):
     """What the running integrator says it holds."""
-    found = re.search(r"x = (−?[\d.]+)", page.locator("#flowing").inner_text())
+    found = re.search(r"x = (−?[\d.]+)", page.locator("#simulation-status").inner_text())
     return float(found[1].replace("−", "-")) if found else None
 
 
 def test_more_neurons_hold_a_value_better(page, lab):
     opened(page, lab)
-    held = page.locator("#held")
+    held = page.locator("#decoding-error")
     expect(held).to_contain_text("error of 50 neurons")
     before = float(re.search(r"([\d.]+) from noisy rates", held.inner_text())[1])
     page.get_by_label("neurons", exact=True).first.fill("400")
     expect(held).to_contain_text("error of 400 neurons")
     assert float(re.search(r"([\d.]+) from noisy rates", held.inner_text())[1]) < before / 2
-    expect(page.locator("#falls")).to_contain_text("The error falls as N to the power −1.")
+    expect(page.locator("#error-scaling")).to_contain_text("The decoding error falls as N to the power −1.")
     expect(page).to_have_url(re.compile("n=400"))
     page.reload()
     expect(held).to_contain_text("error of 400 neurons")
@@ -32,8 +32,8 @@ def test_more_neurons_hold_a_value_better(page, lab):
 
 def test_push_the_integrator_by_hand_and_by_key_and_see_it_hold(page, lab):
     opened(page, lab)
-    flowing = page.locator("#flowing")
-    expect(flowing).to_contain_text("the sum of all input is −0.48.")  # after what it shows by itself
+    flowing = page.locator("#simulation-status")
+    expect(flowing).to_contain_text("the integral of the input is −0.48.")  # after what it shows by itself
     up = page.get_by_role("button", name="hold to push up")
     up.scroll_into_view_if_needed()
     box = up.bounding_box()
@@ -59,20 +59,22 @@ def test_it_runs_by_itself_unless_motion_is_unwanted(page, lab):
     opened(page, lab, motion="no-preference")
     expect(page.get_by_role("button", name="pause")).to_be_visible()
     opened(page, lab)
-    expect(page.locator("#flowing")).to_contain_text("the sum of all input is −0.48.")
-    expect(page.get_by_role("button", name="start")).to_be_visible()
+    expect(page.locator("#simulation-status")).to_contain_text("the integral of the input is −0.48.")
+    expect(page.get_by_role("button", name="▶ start")).to_be_visible()
 
 
 def test_an_oscillator_goes_round_at_the_speed_of_its_slider(page, lab):
     opened(page, lab)
-    page.get_by_label("what it is to do").select_option("oscillator")
-    flowing = page.locator("#flowing")
-    expect(flowing).to_have_text(re.compile(r"radius (0\.[6-9]|1\.0).*, (0\.9|1\.0)\d turns per second; 1\.00 were"))
-    page.get_by_label("turns per second").fill("2")
-    page.get_by_role("button", name="start").click()
-    expect(flowing).to_have_text(re.compile(r", (1\.[89]|2\.[01])\d turns per second; 2\.00 were"))
+    page.get_by_label("system").select_option("oscillator")
+    flowing = page.locator("#simulation-status")
+    expect(flowing).to_have_text(
+        re.compile(r"radius (0\.[6-9]|1\.0).*, frequency (0\.9|1\.0)\d Hz; the target is 1\.00")
+    )
+    page.get_by_label("frequency (Hz)").fill("2")
+    page.get_by_role("button", name="▶ start").click()
+    expect(flowing).to_have_text(re.compile(r", frequency (1\.[89]|2\.[01])\d Hz; the target is 2\.00"))
     page.reload()
-    expect(page.get_by_label("turns per second")).to_have_value("2")
+    expect(page.get_by_label("frequency (Hz)")).to_have_value("2")
     expect(page.locator(".copyable pre")).to_have_text(
-        "engram run oscillator --neurons 300 --tau-ms 100 --frequency-hz 2"
+        "engram run oscillator --neurons 300 --tau-synapse-ms 100 --frequency-hz 2"
     )

@@ -1,4 +1,4 @@
-"""The lab under attack: refused or served, never down, no run lost."""
+"""The lab under hostile load: requests are refused or served, it stays up, and no run is lost."""
 
 import contextlib
 import http.client
@@ -10,7 +10,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from engram.lab.app import SOCKETS
+from engram.lab.app import MAX_SESSIONS
 from engram.training.run import Run
 from tests.conftest import tiny
 from tests.web.conftest import LabProcess
@@ -25,9 +25,9 @@ def socket(lab, **changes):
         yield opened
 
 
-def asked(opened, do, number=1, **arguments):
-    """One ask and its last answer."""
-    opened.send(json.dumps({"id": number, "do": do, "with": arguments}))
+def call(opened, method, number=1, **params):
+    """Send one request and return its last message."""
+    opened.send(json.dumps({"id": number, "method": method, "params": params}))
     while True:
         message = json.loads(opened.recv(60))
         if message["id"] == number:
@@ -54,7 +54,7 @@ def request(lab, method, path, body=None, **headers):
 
 def alive(lab):
     with socket(lab) as opened:
-        return "systems" in asked(opened, "systems")["done"]
+        return "systems" in call(opened, "systems")["done"]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def alive(lab):
 def test_strangers_are_refused(lab, headers):
     for path in ("/", "/static/lab.js", "/plotly.js", "/files/x.zip", "/files/x/report.html"):
         assert request(lab, "GET", path, **headers)[0] == 403
-    assert request(lab, "PUT", "/bring/a.txt", b"some text that is long enough", **headers)[0] == 403
+    assert request(lab, "PUT", "/uploads/a.txt", b"some text that is long enough", **headers)[0] == 403
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_strangers_get_no_socket(lab, origin, cookie):
     address = f"ws://127.0.0.1:{lab.port}/socket"
     refused = pytest.raises((InvalidStatus, ConnectionClosed))
     with refused, connect(address, origin=origin, additional_headers=headers) as opened:
-        asked(opened, "systems")
+        call(opened, "systems")
 
 
 @pytest.mark.parametrize(
@@ -88,15 +88,15 @@ def test_strangers_get_no_socket(lab, origin, cookie):
         "/files/..zip", "/files/.lab.zip", "/files/%00/x.json", "/files/mlp-tiny/state%00.json",
     ],
 )  # fmt: skip
-def test_no_path_leads_out_of_a_run(lab, shelved, path):
-    shelved("mlp")
+def test_no_path_leads_out_of_a_run(lab, add_run, path):
+    add_run("mlp")
     status, content = request(lab, "GET", path)
     assert status in (400, 404, 405) or b"<title>engram lab</title>" in content
     assert b"root:" not in content
 
 
-def test_files_of_a_run_are_served_and_reports_are_confined(lab, shelved):
-    name = shelved("mlp")
+def test_files_of_a_run_are_served_and_reports_are_confined(lab, add_run):
+    name = add_run("mlp")
     assert request(lab, "GET", f"/files/{name}/metrics.jsonl")[0] == 200
     (lab.runs / name / "evil.html").write_text("<script>alert(1)</script>")
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", lab.port, timeout=60)) as connection:
@@ -107,7 +107,7 @@ def test_files_of_a_run_are_served_and_reports_are_confined(lab, shelved):
 
 
 @pytest.mark.parametrize(
-    ("do", "arguments"),
+    ("method", "params"),
     [
         ("source", {"name": "os"}),
         ("source", {"name": "engram/../../etc/passwd"}),
@@ -123,31 +123,32 @@ def test_files_of_a_run_are_served_and_reports_are_confined(lab, shelved):
         ("start", {"recipe": "gpt", "settings": {"from_": "openai/gpt2"}}),
         ("start", {"recipe": "__import__"}),
         ("start", {"recipe": "mlp", "settings": {"steps": 1e400}}),
-        ("tell", {"name": "mlp-tiny", "order": "explode"}),
-        ("tell", {"name": "mlp-tiny", "order": "pace", "seconds": -1}),
-        ("tell", {"name": "mlp-tiny", "order": "pace", "seconds": 1e9}),
-        ("data_delete", {"name": "../queue.json"}),
+        ("control", {"name": "mlp-tiny", "action": "explode"}),
+        ("control", {"name": "mlp-tiny", "action": "delay", "seconds": -1}),
+        ("control", {"name": "mlp-tiny", "action": "delay", "seconds": 1e9}),
+        ("delete_data", {"name": "../queue.json"}),
         ("views.figures", {"run": "../../etc"}),
         ("views.data", {"name": "../queue.json"}),
         ("views.nothing", {}),
         ("__init__", {}),
-        ("answer", {}),
-        ("workshop", {}),
+        ("dispatch", {}),
+        ("scheduler", {}),
     ],
 )
-def test_hostile_asks_are_refused_in_a_sentence(lab, shelved, do, arguments):
-    shelved("mlp")
+def test_hostile_requests_are_refused_in_a_sentence(lab, add_run, method, params):
+    add_run("mlp")
     with socket(lab) as opened:
-        answer = asked(opened, do, **arguments)
+        answer = call(opened, method, **params)
     assert "error" in answer
     assert "Traceback" not in answer["error"]
     assert (lab.runs / "mlp-tiny" / "recipe.json").exists()
 
 
 MALFORMED = [
-    "", "{", "null", "3", "[]", '"do"', "{}", '{"id": 1}', '{"id": "x", "do": "systems"}', '{"id": 1, "do": 7}',
-    '{"id": 1, "do": "systems", "with": []}', '{"id": 1, "do": "systems", "with": {"x": 1}}', "[" * 100_000,
-    '{"cancel": "x"}', '{"cancel": null}', '{"cancel": 99}', '{"id": 1e400, "do": "systems"}', "\x00", "é" * 1000,
+    "", "{", "null", "3", "[]", '"method"', "{}", '{"id": 1}', '{"id": "x", "method": "systems"}',
+    '{"id": 1, "method": 7}', '{"id": 1, "method": "systems", "params": []}',
+    '{"id": 1, "method": "systems", "params": {"x": 1}}', "[" * 100_000, '{"cancel": "x"}', '{"cancel": null}',
+    '{"cancel": 99}', '{"id": 1e400, "method": "systems"}', "\x00", "é" * 1000,
 ]  # fmt: skip
 
 
@@ -159,20 +160,20 @@ def test_messages_that_are_none_are_answered_and_the_socket_lives(lab):
     with socket(lab) as opened:
         for text in MALFORMED:
             opened.send(text)
-        assert "done" in asked(opened, "systems", number=77)
+        assert "done" in call(opened, "systems", number=77)
     assert alive(lab)
 
 
 def test_a_message_that_is_too_large_closes_its_socket_alone(lab):
     with pytest.raises(ConnectionClosed), socket(lab) as opened:
-        asked(opened, "autodiff", text="x" * (2 << 20))
+        call(opened, "autodiff", text="x" * (2 << 20))
     assert alive(lab)
 
 
 def test_a_page_that_asks_too_much_is_told_so(lab):
     with socket(lab) as opened:
         for number in range(100):
-            opened.send(json.dumps({"id": number, "do": "runs", "with": {}}))
+            opened.send(json.dumps({"id": number, "method": "runs", "params": {}}))
         answers = [json.loads(opened.recv(60)) for _ in range(100)]
     assert sum("error" in answer for answer in answers) == 100 - 32
     assert alive(lab)
@@ -186,23 +187,23 @@ def test_a_page_that_asks_too_much_is_told_so(lab):
     ],
 )  # fmt: skip
 def test_uploads_that_are_refused_leave_nothing(lab, name, body):
-    status, content = request(lab, "PUT", f"/bring/{name}", body)
-    assert status in (404, 405) or b"refused" in content
+    status, content = request(lab, "PUT", f"/uploads/{name}", body)
+    assert status in (404, 405) or b'"error"' in content
     assert b"Traceback" not in content
     assert not list((lab.runs / ".lab").glob("data/*"))
 
 
 def test_an_upload_that_says_it_is_huge_is_refused_before_it_comes(lab):
-    status, content = request(lab, "PUT", "/bring/huge.txt", b"x" * 1000, Content_Length=str(10**12))
+    status, content = request(lab, "PUT", "/uploads/huge.txt", b"x" * 1000, Content_Length=str(10**12))
     assert status == 200
-    assert b"refused" in content
+    assert b'"error"' in content
     assert b"200 MB" in content
     assert alive(lab)
 
 
 def test_an_upload_that_breaks_off_leaves_nothing(lab):
     connection = http.client.HTTPConnection("127.0.0.1", lab.port, timeout=60)
-    connection.putrequest("PUT", "/bring/broken.txt")
+    connection.putrequest("PUT", "/uploads/broken.txt")
     for name, value in {"Cookie": lab.cookie, "Origin": lab.base, "Content-Length": "100000"}.items():
         connection.putheader(name, value)
     connection.endheaders()
@@ -216,12 +217,12 @@ def test_two_hundred_sockets_are_served_and_more_than_enough_are_refused(lab):
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(socket(lab)) for _ in range(200)]
         with ThreadPoolExecutor(20) as pool:
-            answers = list(pool.map(lambda one: asked(one, "autodiff", text="x * x"), opened))
+            answers = list(pool.map(lambda one: call(one, "autodiff", text="x * x"), opened))
         assert all("done" in answer for answer in answers)
-        more = [stack.enter_context(socket(lab)) for _ in range(SOCKETS - 200)]
-        assert "done" in asked(more[-1], "systems")
+        more = [stack.enter_context(socket(lab)) for _ in range(MAX_SESSIONS - 200)]
+        assert "done" in call(more[-1], "systems")
         with pytest.raises((InvalidStatus, ConnectionClosed)), socket(lab) as one_too_many:
-            asked(one_too_many, "systems")
+            call(one_too_many, "systems")
     until(lambda: alive(lab))
 
 
@@ -230,13 +231,13 @@ def test_a_thousand_clicks_on_run_and_stop(lab):
     started, refused = [], 0
     with socket(lab) as opened:
         for number in range(500):
-            answer = asked(opened, "start", 2 * number, recipe="mlp", preset="tiny", settings={"steps": 100_000})
+            answer = call(opened, "start", 2 * number, recipe="mlp", preset="tiny", settings={"steps": 100_000})
             if "error" in answer:
                 refused += 1
-                assert "wait already" in answer["error"]
+                assert "queued already" in answer["error"]
                 continue
             started.append(answer["done"]["name"])
-            asked(opened, "tell", 2 * number + 1, name=started[-1], order="stop")
+            call(opened, "control", 2 * number + 1, name=started[-1], action="stop")
         names = set(started)
         until(lambda: not busy(opened, names), 120)
     assert len(started) + refused == 500
@@ -249,10 +250,10 @@ def test_a_thousand_clicks_on_run_and_stop(lab):
 
 
 def busy(opened, names):
-    opened.send(json.dumps({"id": 10**6, "do": "runs", "with": {}}))
+    opened.send(json.dumps({"id": 10**6, "method": "runs", "params": {}}))
     rows = json.loads(opened.recv(60))["part"]["runs"]
     opened.send(json.dumps({"cancel": 10**6}))
-    active = ("waiting", "starting", "running", "paused", "drawing")
+    active = ("queued", "starting", "running", "paused", "reporting")
     return [row["name"] for row in rows if row["name"] in names and row["status"]["state"] in active]
 
 
@@ -269,30 +270,30 @@ def test_killed_and_started_again_every_run_is_there_and_resumes(tmp_path, monke
     try:
         tiny("mlp", lab.runs / "done")
         with socket(lab) as opened:
-            settings = {"steps": 400, "every": 20}
-            under_way = asked(opened, "start", recipe="mlp", preset="tiny", settings=settings)["done"]["name"]
+            settings = {"steps": 400, "eval_every": 20}
+            under_way = call(opened, "start", recipe="mlp", preset="tiny", settings=settings)["done"]["name"]
             until(lambda: (lab.runs / under_way / "recipe.json").exists())
-            asked(opened, "tell", name=under_way, order="pace", seconds=0.05)
-            waiting = asked(opened, "start", recipe="mlp", preset="tiny")["done"]["name"]
+            call(opened, "control", name=under_way, action="delay", seconds=0.05)
+            waiting = call(opened, "start", recipe="mlp", preset="tiny")["done"]["name"]
             until(lambda: len(list((lab.runs / under_way / "state").iterdir())) > 1)
     finally:
         lab.kill()
     again = LabProcess(lab.runs).start()
     try:
         with socket(again) as opened:
-            until(lambda: "done" in asked(opened, "run", name=waiting), 90)
+            until(lambda: "done" in call(opened, "run", name=waiting), 90)
             until(lambda: not Run.open(lab.runs / under_way).folder.in_use())
-            assert "done" in asked(opened, "resume", name=under_way)
+            assert "done" in call(opened, "resume", name=under_way)
             until(lambda: finished(opened, under_way) and finished(opened, waiting), 120)
     finally:
         again.stop()
-    tiny("mlp", tmp_path / "line", steps=400, every=20)
+    tiny("mlp", tmp_path / "line", steps=400, eval_every=20)
     mine, other = (json.loads(line) for line in (last(lab.runs / under_way), last(tmp_path / "line")))
     assert mine["test_loss"] == other["test_loss"]
 
 
 def finished(opened, name):
-    answer = asked(opened, "run", name=name)
+    answer = call(opened, "run", name=name)
     return "done" in answer and answer["done"]["finished"] and answer["done"]["report"]
 
 

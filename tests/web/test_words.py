@@ -5,32 +5,32 @@ from playwright.sync_api import expect
 
 
 @pytest.fixture
-def opened(page, lab, shelved):
-    page.goto(f"{lab.base}/instruments/words?run={shelved('word2vec')}")
+def opened(page, lab, add_run):
+    page.goto(f"{lab.base}/instruments/words?run={add_run('word2vec')}")
     expect(page.locator(".found")).to_contain_text("occurs")
     return page
 
 
-def test_search_a_word_and_go_to_its_neighbour(opened):
+def test_search_a_word_and_go_to_its_neighbor(opened):
     search = opened.get_by_label("word", exact=True)
     search.fill("quee")
     expect(opened.locator("datalist option[value=queen]")).to_have_count(1)
     search.fill("queen")
-    expect(opened.locator(".found")).to_contain_text("«queen» occurs")
+    expect(opened.locator(".found")).to_contain_text('"queen" occurs')
     expect(opened.locator(".bars .bar")).to_have_count(12)
-    neighbour = opened.locator(".bars button").first
-    name = neighbour.inner_text()
-    neighbour.click()
-    expect(opened.locator(".found")).to_contain_text(f"«{name}» occurs")
+    neighbor = opened.locator(".bars button").first
+    name = neighbor.inner_text()
+    neighbor.click()
+    expect(opened.locator(".found")).to_contain_text(f'"{name}" occurs')
     opened.reload()
-    expect(opened.locator(".found")).to_contain_text(f"«{name}» occurs")
+    expect(opened.locator(".found")).to_contain_text(f'"{name}" occurs')
 
 
 def test_an_unknown_word_is_answered_with_near_spellings(opened):
     search = opened.get_by_label("word", exact=True)
     search.fill("kingg")
     search.press("Enter")
-    expect(opened.locator(".found")).to_contain_text("Did you mean «king»")
+    expect(opened.locator(".found")).to_contain_text('Did you mean "king"')
 
 
 def test_click_a_word_on_the_map(opened):
@@ -48,7 +48,7 @@ def test_click_a_word_on_the_map(opened):
     opened.mouse.up()
     expect(opened.get_by_label("word", exact=True)).not_to_have_value(before)
     name = opened.get_by_label("word", exact=True).input_value()
-    expect(opened.locator(".found")).to_contain_text(f"«{name}» occurs")
+    expect(opened.locator(".found")).to_contain_text(f'"{name}" occurs')
 
 
 def test_complete_an_analogy_and_compare_two_words(opened):
@@ -59,7 +59,7 @@ def test_complete_an_analogy_and_compare_two_words(opened):
     expect(opened.locator("tbody tr")).to_have_count(8)
     opened.get_by_label("one of two words").fill("king")
     opened.get_by_label("other of two words").fill("queen")
-    expect(opened.locator(".compared")).to_contain_text("«queen» is number")
+    expect(opened.locator(".compared")).to_contain_text('"queen" is number')
     opened.reload()
     expect(opened.locator(".solved")).to_contain_text("king − man + woman ≈")
     expect(opened.get_by_label("other of two words")).to_have_value("queen")

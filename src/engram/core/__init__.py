@@ -1,1 +1,1 @@
-"""What everything else stands on: taps, learners, the registry of recipes, errors and seeding."""
+"""Base of everything else: configuration, recipes, registry, learners, taps, errors, seeding."""

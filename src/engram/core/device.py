@@ -1,9 +1,9 @@
-"""Where a model learns: in memory, or on a GPU.
+"""Devices: the CPU, or a GPU per process.
 
-Only learning by gradient moves to a GPU: the model, its optimiser and the batches. What is compiled for the processor
+Only learning by gradient moves to a GPU: the model, its optimizer and the batches. What is compiled for the processor
 (neurons, word vectors, Boltzmann machines) stays where it is. Batches are made in memory that a GPU can fetch from
 by itself (pinned), while it is still busy with the one before. Evaluations are written as if there were one device
-only; while they go on, tensors that meet on two devices are brought together (`Roaming`).
+only; while they go on, tensors that meet on two devices are brought together (`DevicePromotion`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,8 +19,8 @@ from engram.core.errors import EngramError
 CPU = torch.device("cpu")
 
 
-def chosen(name: str, local_rank: int = 0) -> torch.device:
-    """The device that is meant by auto, cpu or cuda; each process of a machine has a GPU of its own."""
+def resolve_device(name: str, local_rank: int = 0) -> torch.device:
+    """Return the device named auto, cpu or cuda; each process of a machine has its own GPU."""
     if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return CPU
     if not torch.cuda.is_available():
@@ -30,8 +30,8 @@ def chosen(name: str, local_rank: int = 0) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
-def moved(batch: Mapping[str, Any], device: torch.device) -> Mapping[str, Any]:
-    """A batch on a device."""
+def to_device(batch: Mapping[str, Any], device: torch.device) -> Mapping[str, Any]:
+    """Move a batch to a device."""
     if device == CPU:
         return batch
     pinned = device.type == "cuda"
@@ -43,15 +43,15 @@ def moved(batch: Mapping[str, Any], device: torch.device) -> Mapping[str, Any]:
     }
 
 
-def of(model: nn.Module) -> torch.device:
-    """Where a model is."""
+def device_of(model: nn.Module) -> torch.device:
+    """The device of a model."""
     return next((weight.device for weight in model.parameters()), CPU)
 
 
-class Roaming(TorchFunctionMode):
-    """Within, tensors that meet on several devices meet on `device`.
+class DevicePromotion(TorchFunctionMode):
+    """Within, operations on tensors of several devices run on `device`.
 
-    But what is changed in place stays where it is, and what a generator draws from comes to the generator.
+    What is changed in place stays on its device, and random numbers are drawn on the device of their generator.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -76,6 +76,6 @@ class Roaming(TorchFunctionMode):
 
 
 def in_place(function: Callable[..., Any]) -> bool:
-    """Whether a function of torch changes its first argument."""
+    """Whether a torch function changes its first argument in place."""
     name = getattr(function, "__name__", "")
     return name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and not name.endswith("__"))

@@ -1,4 +1,4 @@
-"""Errors that a person can act on: one sentence that says what was wrong, what was found and what to do."""
+"""Errors of users: one sentence that says what is wrong, what was found and what to do."""
 
 import difflib
 from collections.abc import Iterable
@@ -10,26 +10,28 @@ LONGEST = 2000
 class EngramError(Exception):
     """A problem of the user's making or of the machine's, not a bug: shown as one sentence, exit code 2.
 
-    What it quotes may come from anywhere: it stays on one line, says nothing to a terminal, and has an end.
+    The message stays on one line: quoted text is stripped of control characters and truncated.
     """
 
-    def __init__(self, said: str) -> None:
-        line = "".join(letter if letter.isprintable() else " " for letter in said)
+    def __init__(self, message: str) -> None:
+        line = "".join(letter if letter.isprintable() else " " for letter in message)
         half = LONGEST // 2
         super().__init__(line if len(line) <= LONGEST else f"{line[:half]} … {line[-half:]}")
 
 
 def nearest(name: str, options: Iterable[str]) -> str:
-    """' Did you mean «cnn»?' if an option is close to `name`, otherwise the options themselves."""
+    """' Did you mean "cnn"?' if an option is close to `name`, otherwise the options themselves, if there are any."""
     options = sorted(options)
+    if not options:
+        return ""
     close = difflib.get_close_matches(name, options, n=1)
-    return f" Did you mean «{close[0]}»?" if close else f" There are: {', '.join(options)}."
+    return f' Did you mean "{close[0]}"?' if close else f" There are: {', '.join(options)}."
 
 
-class Elsewhere(EngramError):
-    """What has gone wrong in another process of the same run, which says it."""
+class RemoteError(EngramError):
+    """An error in another process of the same run, which reports it."""
 
 
 def unknown(kind: str, name: str, options: Iterable[str]) -> EngramError:
-    """The error for a name that is not among the options."""
-    return EngramError(f"There is no {kind} «{name}».{nearest(name, options)}")
+    """Return the error for a name that is not among the options."""
+    return EngramError(f'There is no {kind} "{name}".{nearest(name, options)}')

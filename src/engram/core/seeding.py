@@ -1,4 +1,4 @@
-"""Randomness that a seed reproduces bit for bit, and that never leaks from looking into learning."""
+"""Reproducible random generators, and evaluation that does not change the random state of training."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,12 +10,13 @@ from engram.core.errors import EngramError
 
 
 def check_seed(seed: int) -> None:
+    """Refuse a seed that a generator cannot take."""
     if not 0 <= seed < 2**63:
         raise EngramError(f"seed must be from 0 to 2^63 - 1, not {seed}.")
 
 
 def generator(seed: int, purpose: str = "") -> torch.Generator:
-    """A generator of its own for each purpose, so that more of one kind of randomness does not shift another."""
+    """Return a generator for one purpose, independent of those for other purposes."""
     mixed = seed
     for character in purpose:
         mixed = (mixed * 1_000_003 + ord(character)) % 2**63
@@ -23,8 +24,8 @@ def generator(seed: int, purpose: str = "") -> torch.Generator:
 
 
 @contextmanager
-def aside(model: nn.Module, seed: int) -> Iterator[None]:
-    """Evaluate or draw without a trace: evaluation mode, no gradients, and the global generator put back after."""
+def isolated_eval(model: nn.Module, seed: int) -> Iterator[None]:
+    """Evaluation mode without gradients, with a forked random state that is restored afterward."""
     training = model.training
     model.eval()
     with torch.random.fork_rng(devices=[]), torch.no_grad():

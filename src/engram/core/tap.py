@@ -1,16 +1,16 @@
-"""Look inside a running model: `tap` marks what is worth seeing, `watch` records it or puts something in its place.
+"""Record and replace activations: a model names them with `tap`, `watch` records or replaces them.
 
-A model calls `tap("hidden", h)` on its way. With nobody watching, that is a loop over an empty list. A watch knows
-which module is running (it hooks every module of the model it is given), so that what module `blocks.3` taps as
-`hidden` is called `blocks.3.hidden`, and takes the names that its patterns match (`*.hidden`, `blocks.[0-3].*`).
+A model calls `tap("hidden", h)` in its forward pass; without a watch, that is a loop over an empty list. A watch hooks
+every module, so that the tap `hidden` of the module `blocks.3` is called `blocks.3.hidden`, and records the names that
+its patterns match (`*.hidden`, `blocks.[0-3].*`).
 
-    with watch(model, "*.hidden") as seen:
+    with watch(model, "*.hidden") as activations:
         model(x)
-    seen["blocks.3.hidden"]                             # the last value, detached; seen.all(name) gives every one
+    activations["blocks.3.hidden"]                      # the last value, detached; activations.all(name) has all
     with watch(model, replace={"blocks.3.hidden": torch.zeros_like}):
-        model(x)                                        # a function of the value, or a tensor, takes its place
+        model(x)                                        # replaced by a function of the value, or a tensor
 
-A compiled model runs uncompiled while it is watched, so nothing has to be built twice.
+A compiled model runs uncompiled while it is watched.
 """
 
 import sys
@@ -30,44 +30,44 @@ _watches: list["Watch"] = []
 
 
 def tap(name: str, value: Tensor) -> Tensor:
-    """Show `value` to whoever watches, and go on with what they make of it."""
-    for watching in _watches:
-        value = watching.see(name, value)
+    """Let active watches record or replace `value`; return the value to continue with."""
+    for watch in _watches:
+        value = watch.observe(name, value)
     return value
 
 
-def watched(name: str) -> bool:
-    """Whether anybody here would see `name`: what is costly to make is made only for those who look."""
-    return any(watching.wants(name) for watching in _watches)
+def is_watched(name: str) -> bool:
+    """Return whether a watch records or replaces `name`, for values that are costly to compute."""
+    return any(watch.matches(name) for watch in _watches)
 
 
-def watching() -> bool:
-    """Whether anybody watches anything."""
+def is_watching() -> bool:
+    """Return whether any watch is active."""
     return bool(_watches)
 
 
 class Watch(Mapping[str, Tensor]):
-    """What was seen, by full name: a context manager while the model runs, a mapping afterwards."""
+    """Recorded activations by full name: a context manager while the model runs, a mapping afterward."""
 
     def __init__(self, model: nn.Module, patterns: tuple[str, ...], replace: Mapping[str, Replacement]) -> None:
         self.model, self.patterns, self.replace = model, patterns, dict(replace)
         self.records: dict[str, list[Tensor]] = {}
         self.replaced: set[str] = set()
-        """patterns that something was replaced by"""
-        self._running: list[str] = []  # names of the modules that are running, the innermost last
+        """patterns that replaced a value"""
+        self._running: list[str] = []  # names of the running modules, the innermost last
         self._undo = ExitStack()
 
-    def full(self, name: str) -> str:
-        """The name with that of the module which is running."""
-        inside = self._running[-1] if self._running else ""
-        return f"{inside}.{name}" if inside else name
+    def full_name(self, name: str) -> str:
+        """Return the name prefixed with that of the running module."""
+        module = self._running[-1] if self._running else ""
+        return f"{module}.{name}" if module else name
 
-    def wants(self, name: str) -> bool:
-        name = self.full(name)
+    def matches(self, name: str) -> bool:
+        name = self.full_name(name)
         return any(fnmatchcase(name, pattern) for pattern in (*self.patterns, *self.replace))
 
-    def see(self, name: str, value: Tensor) -> Tensor:
-        name = self.full(name)
+    def observe(self, name: str, value: Tensor) -> Tensor:
+        name = self.full_name(name)
         for pattern, replacement in self.replace.items():
             if fnmatchcase(name, pattern):
                 value = replacement(value) if callable(replacement) else replacement.expand_as(value)
@@ -94,11 +94,11 @@ class Watch(Mapping[str, Tensor]):
 
     def __exit__(self, *exception: Any) -> None:
         self._undo.close()
-        if exception[0] is None and (idle := [pattern for pattern in self.replace if pattern not in self.replaced]):
-            raise EngramError(f"Nothing was replaced: no value by the name of {', '.join(idle)} passed by.")
+        if exception[0] is None and (unused := [pattern for pattern in self.replace if pattern not in self.replaced]):
+            raise EngramError(f"Nothing was replaced: there is no activation named {', '.join(unused)}.")
 
     def all(self, name: str) -> list[Tensor]:
-        """Every value seen under `name`, in order: a recurrent cell is passed many times."""
+        """Return all values recorded under `name`, in order: a recurrent cell runs many times."""
         return self.records[name]
 
     def __getitem__(self, name: str) -> Tensor:
@@ -110,14 +110,14 @@ class Watch(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self.records)
 
-    def __eq__(self, other: object) -> bool:  # a mapping compares its tensors, a watch is only itself
+    def __eq__(self, other: object) -> bool:  # a mapping would compare tensors
         return self is other
 
     __hash__ = object.__hash__
 
 
 def watch(model: nn.Module, *patterns: str, replace: Mapping[str, Replacement] | None = None) -> Watch:
-    """Record what `patterns` match and replace what the keys of `replace` match; without either, record all."""
+    """Record activations that match `patterns`, replace those that match keys of `replace`; by default record all."""
     if not patterns and not replace:
         patterns = ("*",)
     return Watch(model, patterns, replace or {})

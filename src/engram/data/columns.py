@@ -1,7 +1,7 @@
-"""Columns too large or too ragged for a plain tensor: strings of any length, pictures in bits or of another size.
+"""Columns that do not fit a tensor: strings of any length, bit-packed images, images resized on access.
 
-Both hold their items packed in a few tensors, as they lie in the cache file, and unpack an item when it is asked for.
-A tensor of indices gives a view that shares the bytes: to shuffle or split millions of lines copies none of them.
+Samples are stored packed in a few tensors, as in the cache file, and unpacked on access. Indexing with a tensor gives
+a view that shares the bytes: shuffling or splitting millions of lines copies none of them.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from torch.nn import functional
 
 
 class Strings(Sequence[str]):
-    """A sequence of strings kept as UTF-8 bytes; item i lies between `starts[i]` and `ends[i]`."""
+    """A sequence of strings stored as UTF-8 bytes; string i is `content[starts[i]:ends[i]]`."""
 
     def __init__(self, content: Tensor, starts: Tensor, ends: Tensor) -> None:
         self.content, self.starts, self.ends = content, starts, ends
 
     @classmethod
-    def of(cls, texts: Iterable[str]) -> Strings:
+    def from_texts(cls, texts: Iterable[str]) -> Strings:
         """Pack `texts`."""
-        return cls.of_bytes([text.encode() for text in texts])
+        return cls.from_bytes([text.encode() for text in texts])
 
     @classmethod
-    def of_bytes(cls, texts: Sequence[bytes]) -> Strings:
-        """Pack texts that are UTF-8 already."""
+    def from_bytes(cls, texts: Sequence[bytes]) -> Strings:
+        """Pack texts given as UTF-8 bytes."""
         offsets = torch.tensor(list(accumulate(map(len, texts), initial=0)), dtype=torch.int64)
         content = torch.frombuffer(bytearray(b"".join(texts)) or bytearray(1), dtype=torch.uint8)[: int(offsets[-1])]
-        return cls.of_offsets(content, offsets)
+        return cls.from_offsets(content, offsets)
 
     @classmethod
-    def of_offsets(cls, content: Tensor, offsets: Tensor) -> Strings:
-        """Items that lie one after the other: item i between `offsets[i]` and `offsets[i + 1]`."""
+    def from_offsets(cls, content: Tensor, offsets: Tensor) -> Strings:
+        """Strings stored one after the other: string i is `content[offsets[i]:offsets[i + 1]]`."""
         return cls(content, offsets[:-1], offsets[1:])
 
-    def packed(self) -> tuple[Tensor, Tensor]:
-        """(content, offsets) with the items one after the other, as `of_offsets` takes them."""
-        again = self if self._contiguous() else Strings.of_bytes([self._bytes(i) for i in range(len(self))])
+    def pack(self) -> tuple[Tensor, Tensor]:
+        """Return (content, offsets) with the strings one after the other, as `from_offsets` takes them."""
+        again = self if self._is_contiguous() else Strings.from_bytes([self._bytes(i) for i in range(len(self))])
         first = again.starts[:1] if len(again) else torch.zeros(1, dtype=torch.int64)
         last = int(again.ends[-1]) if len(again) else 0
         return again.content[int(first) : last], torch.cat([first, again.ends]) - first
 
-    def _contiguous(self) -> bool:
+    def _is_contiguous(self) -> bool:
         return bool((self.starts[1:] == self.ends[:-1]).all())
 
     def _bytes(self, i: int) -> bytes:
@@ -81,10 +81,9 @@ class Strings(Sequence[str]):
 
 
 class Bitmaps:
-    """Black-and-white pictures at one bit per pixel; an index gives uint8 N × 1 × H × W with values 0 and 255.
+    """Binary images at one bit per pixel; indexing gives uint8 N × 1 × H × W with values 0 and 255.
 
-    `rows` says which packed pictures belong to this column, so that a split of 737 280 pictures costs a list of
-    numbers and not a copy.
+    `rows` are the indices of this column's images in `bits`, so that a split of 737 280 images copies no pixels.
     """
 
     dtype = torch.uint8
@@ -110,12 +109,12 @@ class Bitmaps:
         return (self[i] for i in range(len(self)))
 
     def view(self, rows: Tensor) -> Bitmaps:
-        """The pictures at `rows` as a column of their own, still packed."""
+        """Return the images at `rows` as a column that shares the bits."""
         return Bitmaps(self.bits, self.height, self.width, self.rows[rows])
 
 
-class Resized:
-    """Pictures brought to another size and number of channels when they are asked for, as a checkpoint wants them."""
+class ResizedImages:
+    """Images resized on access to the size and number of channels that a checkpoint expects."""
 
     dtype = torch.uint8
 
@@ -126,7 +125,7 @@ class Resized:
         return len(self.image)
 
     def __getitem__(self, index: int | slice | Tensor) -> Tensor:
-        """uint8 N × C × H × W, or C × H × W for one."""
+        """Return uint8 N × C × H × W, or C × H × W for one index."""
         if isinstance(index, int):
             return self[index : index + 1][0]
         size = list(self.shape[2:])

@@ -1,8 +1,7 @@
-"""Text as tokens: tokenised once into a memory-mapped file, so that it may be larger than memory.
+"""Corpora: texts tokenized once into memory-mapped files, so that they may be larger than memory.
 
-A corpus is read piece by piece (long stretches for a model that reads on and on, lines for one that reads sentences),
-and kept in the cache (data/tokens.py). What it is called there depends on the text and on the tokeniser: another of
-either is another file.
+A text is read in segments (long chunks for windows of a language model, or lines for sentences), tokenized, and kept in
+the cache (data/tokens.py) under a name that depends on the text and the tokenizer.
 """
 
 import hashlib
@@ -16,40 +15,40 @@ from torch import Tensor
 
 from engram import data as datasets
 from engram.core.errors import EngramError
-from engram.data import cache, hub, tokens
+from engram.data import cache, hub_text, tokens
 from engram.data.dataset import Info, Split
-from engram.data.division import shuffled
-from engram.data.own import exists
-from engram.data.tokeniser import Tokeniser, chunks
-from engram.data.tokens import TOGETHER, Pieces, Tokens, batched
+from engram.data.splits import fixed_permutation
+from engram.data.tokenizer import Tokenizer, chunk_text
+from engram.data.tokens import ENCODE_BATCH, Segments, Tokens, batched
+from engram.data.user_data import exists
 
-By = Literal["stretches", "lines"]
+Unit = Literal["windows", "lines"]
 BLOCK = 1 << 20
-"""bytes of a file that are read at once"""
+"""bytes read from a file at once"""
 
 
 @dataclass(frozen=True)
 class Text:
-    """A text before it is tokenised: what is known of it, and its pieces, split by split."""
+    """A text before tokenization: its description and the segments of each split."""
 
     info: Info
-    splits: Mapping[str, Pieces]
-    identity: str
-    """differs whenever the text does"""
+    splits: Mapping[str, Segments]
+    fingerprint: str
+    """identifies the content, for the name in the cache"""
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """A tokenised text."""
+    """A tokenized text: description, tokenizer and the tokens of each split."""
 
     info: Info
-    tokeniser: Tokeniser
+    tokenizer: Tokenizer
     splits: Mapping[str, Tokens]
     folder: Path | None = None
-    """the run that it was opened for again, if it was"""
+    """the run folder, if the corpus was reloaded for an existing run"""
 
     def __getitem__(self, split: str) -> Tokens:
-        """A split; where a text has no test, it is examined on what validated it."""
+        """Return a split; a text without test split is tested on its validation split."""
         if not self.splits:
             raise EngramError(f"{self.info.name} comes without data: give it a --text.")
         return self.splits[split if split in self.splits else "valid"]
@@ -58,74 +57,77 @@ class Corpus:
 # ---------------------------------------------------------------------- reading
 
 
-def read(name: str, by: By) -> Text:
-    """The text of a known data set, of a text file or of a folder of them, or of a data set of the hub («hf:…»)."""
-    if name.startswith(hub.PREFIX):
-        return Text(hub.info(name), hub.Splits(name, by), f"{name} {by}")
+def read_text(name: str, by: Unit) -> Text:
+    """Open the text of a data set, of a .txt file or folder of them, or of a data set on the hub ("hf:…")."""
+    if name.startswith(hub_text.PREFIX):
+        return Text(hub_text.describe(name), hub_text.StreamedSplits(name, by), f"{name} {by}")
     path = Path(name)
-    if name not in datasets.names() and (path.suffix.lower() == ".txt" or _texts(path)):
-        return _own(path, by)
+    if name not in datasets.list_names() and (path.suffix.lower() == ".txt" or _has_texts(path)):
+        return _read_user_text(path, by)
     loaded = datasets.load(name)
     if "text" not in loaded.train:
-        raise EngramError(f"{name} has no text to learn from: give a .txt file, a folder of them, or a set of texts.")
-    splits = {part: _listed(split, by) for part, split in loaded.splits.items()}
+        raise EngramError(
+            f"{name} has no text to train on: give a .txt file, a folder of them, or a data set of texts."
+        )
+    splits = {part: _segment_rows(split, by) for part, split in loaded.splits.items()}
     if "valid" not in splits:
-        splits = _divided(loaded.train, by)
-    identity = f"{name} {loaded.info.sha256} {dict(loaded.info.sizes)} {by}"
-    if not loaded.info.sha256:  # one's own file of another kind
-        identity += f" {path.stat().st_size} {path.stat().st_mtime_ns}" if path.exists() else ""
-    return Text(loaded.info, splits, identity)
+        splits = _hold_out_last(loaded.train, by)
+    fingerprint = f"{name} {loaded.info.sha256} {dict(loaded.info.sizes)} {by}"
+    if not loaded.info.sha256:  # a table or the like of the user
+        fingerprint += f" {path.stat().st_size} {path.stat().st_mtime_ns}" if path.exists() else ""
+    return Text(loaded.info, splits, fingerprint)
 
 
-def _listed(split: Split, by: By) -> Pieces:
+def _segment_rows(split: Split, by: Unit) -> Segments:
     texts = split["text"]
     if by == "lines":
         return lambda: (line for text in texts for line in text.splitlines() if line.strip())
     if len(texts) == 1:
-        return lambda: chunks(texts[0])
-    return lambda: ("\n".join(some) + "\n" for some in batched(iter(texts), TOGETHER))
+        return lambda: chunk_text(texts[0])
+    return lambda: ("\n".join(some) + "\n" for some in batched(iter(texts), ENCODE_BATCH))
 
 
-def _divided(split: Split, by: By) -> dict[str, Pieces]:
-    """A set without a split to be examined on: its last twentieth serves."""
+def _hold_out_last(split: Split, by: Unit) -> dict[str, Segments]:
+    """Return segments of the first 95 % for training and the last 5 % for validation."""
     place = len(split) - max(1, len(split) // 20)
     first, last = torch.arange(place), torch.arange(place, len(split))
-    return {"train": _listed(split.take(first), by), "valid": _listed(split.take(last), by)}
+    return {"train": _segment_rows(split.take(first), by), "valid": _segment_rows(split.take(last), by)}
 
 
-def _texts(path: Path) -> bool:
+def _has_texts(path: Path) -> bool:
     return path.is_dir() and any(path.glob("*.txt"))
 
 
-def _own(path: Path, by: By) -> Text:
-    """One's own text: few files are each cut at 90 %, many are dealt out whole."""
+def _read_user_text(path: Path, by: Unit) -> Text:
+    """Read text files of the user: fewer than 10 are each cut at 90 %, more are split as whole files."""
     if not exists(path):
         raise EngramError(f"There is no file or folder {path}.")
     files = [file for file in (sorted(path.glob("*.txt")) if path.is_dir() else [path]) if file.is_file()]
     if sum(file.stat().st_size for file in files) < 100:
-        raise EngramError(f"{path} is empty, or nearly: there is nothing to learn from.")
+        raise EngramError(f"{path} is empty, or nearly: there is nothing to train on.")
     if len(files) >= 10:
-        order, tenth = shuffled(len(files)).tolist(), max(1, len(files) // 10)
-        dealt = {"valid": order[:tenth], "test": order[tenth : 2 * tenth], "train": order[2 * tenth :]}
+        order, tenth = fixed_permutation(len(files)).tolist(), max(1, len(files) // 10)
+        chosen_files = {"valid": order[:tenth], "test": order[tenth : 2 * tenth], "train": order[2 * tenth :]}
         spans = {
-            part: [(files[i], 0, files[i].stat().st_size) for i in sorted(chosen)] for part, chosen in dealt.items()
+            part: [(files[i], 0, files[i].stat().st_size) for i in sorted(chosen)]
+            for part, chosen in chosen_files.items()
         }
     else:
-        cuts = {file: _cut(file) for file in files}
+        cuts = {file: _find_cut(file) for file in files}
         spans = {
             "train": [(file, 0, cut) for file, cut in cuts.items()],
             "valid": [(file, cut, file.stat().st_size) for file, cut in cuts.items()],
         }
     info = Info(
-        name=path.name, title=f"own text in {path}", kind="text", licence="your own", source=str(path),
+        name=path.name, title=f"user text in {path}", kind="text", license="your own", source=str(path),
         columns={"text": "str"}, sizes={part: len(chosen) for part, chosen in spans.items()},
     )  # fmt: skip
-    identity = " ".join(f"{file.resolve()} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files)
-    return Text(info, {part: _streamed(chosen, by) for part, chosen in spans.items()}, f"{identity} {by}")
+    fingerprint = " ".join(f"{file.resolve()} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files)
+    return Text(info, {part: _segment_files(chosen, by) for part, chosen in spans.items()}, f"{fingerprint} {by}")
 
 
-def _cut(file: Path) -> int:
-    """The byte after the first line that ends between 90 % and 95 % of a file, or else one where a character begins."""
+def _find_cut(file: Path) -> int:
+    """Return a byte offset near 90 % of a file: after a line that ends before 95 %, or else between characters."""
     size = file.stat().st_size
     place = size * 9 // 10
     with file.open("rb") as stream:
@@ -137,28 +139,28 @@ def _cut(file: Path) -> int:
     return place + next((i for i, byte in enumerate(rest[:8]) if byte & 0xC0 != 0x80), 0)
 
 
-def _streamed(spans: list[tuple[Path, int, int]], by: By) -> Pieces:
-    def pieces() -> Iterator[str]:
+def _segment_files(spans: list[tuple[Path, int, int]], by: Unit) -> Segments:
+    def segments() -> Iterator[str]:
         for file, start, end in spans:
-            for block in _blocks(file, start, end):
-                yield from (line for line in block.splitlines() if line.strip()) if by == "lines" else chunks(block)
+            for block in _read_blocks(file, start, end):
+                yield from (line for line in block.splitlines() if line.strip()) if by == "lines" else chunk_text(block)
 
-    return pieces
+    return segments
 
 
-def _blocks(file: Path, start: int, end: int) -> Iterator[str]:
-    """A part of a file as stretches of text that end with a line where there are lines."""
+def _read_blocks(file: Path, start: int, end: int) -> Iterator[str]:
+    """Decode a byte range of a file in blocks that end with a line break if there is one."""
     try:
         with file.open("rb") as stream:
             stream.seek(start)
-            left, coding = b"", "utf-8" if start else "utf-8-sig"
+            left, encoding = b"", "utf-8" if start else "utf-8-sig"
             while start < end:
                 block = stream.read(min(BLOCK, end - start))
                 start += len(block)
-                whole, left = _split(left + block, last=start >= end or not block)
+                whole, left = _split_block(left + block, last=start >= end or not block)
                 if whole:
-                    yield whole.decode(coding)
-                    coding = "utf-8"
+                    yield whole.decode(encoding)
+                    encoding = "utf-8"
                 if not block:
                     return
     except UnicodeDecodeError as error:
@@ -167,8 +169,8 @@ def _blocks(file: Path, start: int, end: int) -> Iterator[str]:
         raise EngramError(f"{file} cannot be read: {error.strerror or error}.") from None
 
 
-def _split(block: bytes, last: bool) -> tuple[bytes, bytes]:
-    """What can be decoded now, and what waits for the next block."""
+def _split_block(block: bytes, last: bool) -> tuple[bytes, bytes]:
+    """Return the bytes that can be decoded now and those left for the next block."""
     if last:
         return block, b""
     place = block.rfind(b"\n") + 1
@@ -177,31 +179,31 @@ def _split(block: bytes, last: bool) -> tuple[bytes, bytes]:
     return block[:place], block[place:]
 
 
-# ---------------------------------------------------------------------- tokenising
+# ---------------------------------------------------------------------- tokenizing
 
 
-def tokenised(text: Text, tokeniser: Tokeniser) -> Corpus:
-    """The text as tokens: out of the cache, or tokenised now."""
-    content = f"{text.identity} ".encode() + tokeniser.to_bytes()
-    place = cache.folder() / "tokens" / hashlib.sha256(content).hexdigest()[:24]
+def tokenize_corpus(text: Text, tokenizer: Tokenizer) -> Corpus:
+    """Tokenize a text, or open its tokens in the cache."""
+    content = f"{text.fingerprint} ".encode() + tokenizer.to_bytes()
+    place = cache.cache_folder() / "tokens" / hashlib.sha256(content).hexdigest()[:24]
     if not (place / "about.json").exists():
-        with cache.locked(f"tokens-{place.name}", f"the tokens of {text.info.name}"):
+        with cache.lock_entry(f"tokens-{place.name}", f"the tokens of {text.info.name}"):
             if not (place / "about.json").exists():
-                tokens.write(text.info.name, text.splits, tokeniser, place)
-    splits = tokens.mapped(place)
+                tokens.write_tokens(text.info.name, text.splits, tokenizer, place)
+    splits = tokens.open_tokens(place)
     for part, found in splits.items():
         if len(found.ids) < 2:
-            raise EngramError(f"The split «{part}» of {text.info.name} has too little text: more is needed.")
+            raise EngramError(f'The split "{part}" of {text.info.name} has too little text: more is needed.')
     sizes = {part: len(found.ids) for part, found in splits.items()}
     kind = str(next(iter(splits.values())).ids.dtype).removeprefix("torch.")
-    return Corpus(replace(text.info, sizes=sizes, columns={"tokens": kind}), tokeniser, splits)
+    return Corpus(replace(text.info, sizes=sizes, columns={"tokens": kind}), tokenizer, splits)
 
 
 # ---------------------------------------------------------------------- batches
 
 
-class Windows:
-    """Endless batches of stretches from anywhere in the text, and of what follows each token."""
+class RandomWindows:
+    """Endless batches of windows `x` at random positions of the text, and their next tokens `y`."""
 
     def __init__(self, tokens: Tokens, batch: int, context: int, generator: torch.Generator) -> None:
         if len(tokens.ids) <= context:
@@ -223,10 +225,10 @@ class Windows:
         self.generator.set_state(state["generator"])
 
 
-def rows(tokens: Tokens, context: int, most: int) -> tuple[Tensor, Tensor]:
-    """Stretches side by side that cover a text, or an even choice of `most` tokens of it, and what follows each."""
+def cover_windows(tokens: Tokens, context: int, max_tokens: int) -> tuple[Tensor, Tensor]:
+    """Return consecutive windows N × T and their next tokens; evenly chosen if there are more than `max_tokens`."""
     context = min(context, len(tokens.ids) - 1)
     count = (len(tokens.ids) - 1) // context
-    chosen = torch.linspace(0, count - 1, min(count, max(1, most // context))).round().long().unique()
+    chosen = torch.linspace(0, count - 1, min(count, max(1, max_tokens // context))).round().long().unique()
     window_NT = tokens.ids[chosen[:, None] * context + torch.arange(context + 1)].long()
     return window_NT[:, :-1], window_NT[:, 1:]

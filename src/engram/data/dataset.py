@@ -1,22 +1,25 @@
-"""What every data set is: columns of equal length in named splits, and what is known of it before it is loaded.
+"""Data sets: columns of equal length in named splits (train, valid, test), with a description.
 
-A column is a tensor, a list of strings, or anything that has a length and takes a tensor of indices. The names of
-columns are the same wherever the thing is the same: `image` (uint8, N × C × H × W), `label` (int64, N), `point`,
-`text`, `source` and `target`, `caption`.
+A column is a tensor, a list of strings, or any object with a length that a tensor of indices selects from. Common
+columns: `image` (uint8, N × C × H × W), `label` (int64, N), `point`, `text`, `source` and `target`, `caption`.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from engram.core.errors import EngramError, unknown
 
+if TYPE_CHECKING:
+    from engram.data.table import TableEncoder
+    from engram.data.table_splits import TableOptions
+
 
 class Split:
-    """One part of a data set: columns of equal length, by name. `len(split)` is its number of items."""
+    """One split of a data set: columns of equal length, by name; `len(split)` is its number of samples."""
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
         self.columns = dict(columns)
@@ -37,12 +40,12 @@ class Split:
         return self.size
 
     def take(self, index: Tensor) -> "Split":
-        """The items at `index`, as a split of their own."""
-        return Split({name: pick(column, index) for name, column in self.columns.items()})
+        """Return the samples at `index` as a split."""
+        return Split({name: take_rows(column, index) for name, column in self.columns.items()})
 
 
-def pick(column: Any, index: Tensor) -> Any:
-    """The items of one column at `index`; for a tensor a gather of rows, which is five times as quick as `[index]`."""
+def take_rows(column: Any, index: Tensor) -> Any:
+    """Return the rows of a column at `index`; for a tensor `index_select` is five times as fast as `[index]`."""
     if isinstance(column, Tensor):
         return column.index_select(0, index)
     return [column[i] for i in index.tolist()] if isinstance(column, (list, tuple)) else column[index]
@@ -50,44 +53,56 @@ def pick(column: Any, index: Tensor) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Info:
-    """What is known of a data set before it is loaded: one row of `engram data list`."""
+    """Description of a data set: one row of `engram data list`."""
 
     name: str
     title: str
-    """one line: what it is and how much of it"""
+    """one line: content and size"""
     kind: str
     """images, points, text, pairs, captions, sequences, patterns, words or spikes"""
-    licence: str
+    license: str
     source: str
-    """«generated», or the sources tried in order"""
+    """`generated`, or the sources in the order in which they are tried"""
     columns: Mapping[str, str]
-    """type and shape of one item of each column, as «uint8 1×28×28»"""
+    """type and shape of one sample of each column, as uint8 1×28×28"""
     sizes: Mapping[str, int]
-    """items in each split"""
+    """samples in each split"""
     sha256: str = ""
-    """of the first source's archive or member; empty for generated sets"""
+    """checksum of the first source's archive or member; empty for generated data"""
+    notes: tuple[str, ...] = ()
+    """what was done to the data, in sentences: imputed values, columns left out"""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a data set is made of, as it is read, generated or kept in the cache."""
+    """Splits and class names of a data set, as a reader returns them and the cache keeps them."""
 
     splits: Mapping[str, Split]
     classes: tuple[str, ...] = ()
-    """names of the values of `label`, or of the column that stands in its place"""
+    """names of the classes, by the value of `label`"""
+    encoder: "TableEncoder | None" = None
+    """encoding of the rows of a table as `point`"""
+    table: "TableOptions | None" = None
+    """target and other options of a table"""
 
 
 @dataclass(frozen=True)
 class Data:
-    """A loaded data set: its splits, and the names of its classes where it has labels."""
+    """A loaded data set: description, splits, and class names if it has labels."""
 
     info: Info
     splits: Mapping[str, Split] = field(repr=False)
     classes: tuple[str, ...] = ()
+    encoder: "TableEncoder | None" = None
+    """encoding of the rows of a table as `point`"""
+    target: str = ""
+    """column of a table that is predicted"""
     folder: Path | None = None
-    """the run that it was loaded for again, if it was"""
+    """the run folder, if the data was reloaded for an existing run"""
 
     def __getitem__(self, split: str) -> Split:
+        if not self.splits:
+            raise EngramError(f"{self.info.name} comes without data: give it an --image.")
         if split not in self.splits:
             raise unknown(f"split of {self.info.name}", split, self.splits)
         return self.splits[split]

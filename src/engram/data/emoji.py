@@ -1,8 +1,8 @@
-"""Emoji as seven designers draw them, with their names: pictures and captions for CLIP.
+"""Emoji in seven styles with their names: images and captions for CLIP.
 
-A concept is one emoji without skin tones, as emojibase lists them; a style is one designer's set. Four of the sets say
-which character a drawing stands for, three only how it is called, and are matched by that name. One style is held out
-as the test: to find the concept of a drawing in a style never seen.
+A concept is one emoji without skin tones, as emojibase lists them; a style is one designer's set. Four of the sets map
+characters to drawings, three have names only and are matched by name. One style is held out as the test set, for
+zero-shot recognition of an unseen style.
 """
 
 import io
@@ -19,11 +19,11 @@ from PIL import Image
 from torch import Tensor
 
 from engram.core.errors import EngramError, unknown
-from engram.data.catalogue import packaged
 from engram.data.columns import Strings
 from engram.data.dataset import Parts, Split
-from engram.data.division import divided
+from engram.data.registry import register_downloaded
 from engram.data.sources import Archive, Files, Source
+from engram.data.splits import random_split
 
 SIDE = 32
 STYLES = {
@@ -38,43 +38,43 @@ STYLES = {
 """version and sha256 of the package of each style"""
 
 
-def emoji(names: Files, *styles: Files) -> Parts:
-    """Every drawing of every concept, style after style."""
-    renderer = _renderer()
+def read_emoji(names: Files, *styles: Files) -> Parts:
+    """Render every drawing of every concept, style after style."""
+    renderer = _import_renderer()
     listed = json.loads(names["package/en/data.json"])
     concepts = {concept["hexcode"]: concept for concept in listed if "group" in concept}  # others are parts of emoji
     sets = [{file.rsplit("/", 1)[-1]: json.loads(content) for file, content in one.items()} for one in styles]
-    known = _names(concepts, sets)
+    known = _index_names(concepts, sets)
     image, rows = [], []
     for style, one in enumerate(sets):
-        for code, drawing in _drawings(one, concepts, known):
-            image.append(_picture(renderer, _svg(one["icons.json"], drawing)))
+        for code, drawing in _match_drawings(one, concepts, known):
+            image.append(_render(renderer, _compose_svg(one["icons.json"], drawing)))
             rows.append((style, code))
     drawn = {code: concepts[code]["label"] for code in dict.fromkeys(code for _, code in rows)}
     number = {code: i for i, code in enumerate(drawn)}
     split = Split({
         "image": torch.stack(image),
-        "caption": Strings.of(drawn[code] for _, code in rows),
-        "keywords": Strings.of(" ".join(concepts[code].get("tags", ())) for _, code in rows),
+        "caption": Strings.from_texts(drawn[code] for _, code in rows),
+        "keywords": Strings.from_texts(" ".join(concepts[code].get("tags", ())) for _, code in rows),
         "style": torch.tensor([style for style, _ in rows]),
         "concept": torch.tensor([number[code] for _, code in rows]),
     })  # fmt: skip
     return Parts({"all": split}, tuple(drawn.values()))
 
 
-def arranged(parts: Parts, *, held_out: str = "twemoji") -> Parts:
-    """The style `held_out` as the test; of the others a twentieth to validate."""
+def hold_out_style(parts: Parts, *, held_out: str = "twemoji") -> Parts:
+    """Return the style `held_out` as test split; of the others 5 % for validation."""
     if held_out not in STYLES:
         raise unknown("style of emoji", held_out, STYLES)
     split = parts.splits["all"]
     test = split["style"] == [*STYLES].index(held_out)
     rest = split.take((~test).nonzero()[:, 0])
     valid = len(rest) // 20
-    splits = {**divided(rest, train=len(rest) - valid, valid=valid), "test": split.take(test.nonzero()[:, 0])}
+    splits = {**random_split(rest, train=len(rest) - valid, valid=valid), "test": split.take(test.nonzero()[:, 0])}
     return Parts(splits, parts.classes)
 
 
-def _renderer() -> ModuleType:
+def _import_renderer() -> ModuleType:
     try:
         import resvg_py
     except ImportError:
@@ -82,53 +82,53 @@ def _renderer() -> ModuleType:
     return resvg_py
 
 
-def _bare(code: str) -> str:
-    """A character's code without the selector that only asks for the colourful form."""
+def _strip_selector(code: str) -> str:
+    """Return a character code without the variation selector FE0F."""
     return "-".join(part for part in code.upper().split("-") if part != "FE0F")
 
 
-def _squashed(name: str) -> str:
-    """A name reduced to letters and digits, the form in which different sets agree about it."""
+def _normalize_name(name: str) -> str:
+    """Return a name in lowercase ASCII letters and digits, in which names of different sets agree."""
     ascii_only = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     return re.sub(r"[^a-z0-9]", "", ascii_only.lower())
 
 
-def _codes(one: dict[str, Any], concepts: dict[str, Any]) -> dict[str, str]:
-    """The drawing of each concept in a set that knows its characters; of two drawings the first counts."""
-    by_bare = {_bare(code): code for code in concepts}
+def _find_by_code(one: dict[str, Any], concepts: dict[str, Any]) -> dict[str, str]:
+    """Return the drawing of each concept in a set with character codes; of several the first."""
+    by_bare = {_strip_selector(code): code for code in concepts}
     found: dict[str, str] = {}
     for code, drawing in one["chars.json"].items():
-        if _bare(code) in by_bare:
-            found.setdefault(by_bare[_bare(code)], drawing)
+        if _strip_selector(code) in by_bare:
+            found.setdefault(by_bare[_strip_selector(code)], drawing)
     return found
 
 
-def _names(concepts: dict[str, Any], sets: list[dict[str, Any]]) -> dict[str, str]:
-    """The concept for each squashed name: emojibase's first, then what the sets that know their characters call it."""
+def _index_names(concepts: dict[str, Any], sets: list[dict[str, Any]]) -> dict[str, str]:
+    """Return the concept of each normalized name: emojibase's names first, then those of sets with character codes."""
     known: dict[str, str] = {}
     for code, concept in concepts.items():
-        known.setdefault(_squashed(concept["label"]), code)
+        known.setdefault(_normalize_name(concept["label"]), code)
     for one in sets:
-        for code, drawing in _codes(one, concepts).items():
-            known.setdefault(_squashed(drawing), code)
+        for code, drawing in _find_by_code(one, concepts).items():
+            known.setdefault(_normalize_name(drawing), code)
         for alias, to in one["icons.json"].get("aliases", {}).items():
-            if (parent := _squashed(to["parent"])) in known:
-                known.setdefault(_squashed(alias), known[parent])
+            if (parent := _normalize_name(to["parent"])) in known:
+                known.setdefault(_normalize_name(alias), known[parent])
     return known
 
 
-def _drawings(one: dict[str, Any], concepts: dict[str, Any], known: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """(concept, drawing) of one set, in the order of the concepts."""
-    found = _codes(one, concepts)
+def _match_drawings(one: dict[str, Any], concepts: dict[str, Any], known: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Return (concept, drawing) of one set, in the order of the concepts."""
+    found = _find_by_code(one, concepts)
     if not found:
         for drawing in [*one["icons.json"]["icons"], *one["icons.json"].get("aliases", {})]:
-            if (name := _squashed(drawing)) in known:
+            if (name := _normalize_name(drawing)) in known:
                 found.setdefault(known[name], drawing)
     return ((code, found[code]) for code in concepts if code in found)
 
 
-def _svg(icons: dict[str, Any], name: str) -> str:
-    """An Iconify drawing as a complete SVG file; an alias is a drawing under a second name."""
+def _compose_svg(icons: dict[str, Any], name: str) -> str:
+    """Return an Iconify drawing as an SVG document; an alias is resolved."""
     while name in icons.get("aliases", {}):
         name = icons["aliases"][name]["parent"]
     common = {side: icons.get(side, 16) for side in ("width", "height")}
@@ -140,17 +140,17 @@ def _svg(icons: dict[str, Any], name: str) -> str:
     )
 
 
-def _picture(renderer: ModuleType, svg: str) -> Tensor:
-    """An SVG on white, as uint8 3 × 32 × 32."""
+def _render(renderer: ModuleType, svg: str) -> Tensor:
+    """Render an SVG on white as uint8 3 × 32 × 32."""
     png = renderer.svg_to_bytes(svg_string=svg, width=SIDE, height=SIDE, background="white", skip_system_fonts=True)
-    with Image.open(io.BytesIO(bytes(png))) as picture:
-        return torch.from_numpy(np.array(picture.convert("RGB"))).permute(2, 0, 1).contiguous()
+    with Image.open(io.BytesIO(bytes(png))) as image:
+        return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1).contiguous()
 
 
-packaged(
+register_downloaded(
     "emoji",
     Source(
-        emoji,
+        read_emoji,
         Archive(
             "npm",
             "emojibase-data@17.0.0",
@@ -162,10 +162,10 @@ packaged(
             for style, (version, sha256) in STYLES.items()
         ),
     ),
-    arrange=arranged,
+    arrange=hold_out_style,
     title="emoji in seven styles with their names, one style held out",
     kind="captions",
-    licence="Apache-2.0, MIT, CC BY 4.0 and CC BY-SA 4.0, by style",
+    license="Apache-2.0, MIT, CC BY 4.0 and CC BY-SA 4.0, by style",
     columns={"image": "uint8 3×32×32", "caption": "str", "keywords": "str", "style": "int64", "concept": "int64"},
     sizes={"train": 7694, "valid": 404, "test": 1914},
 )

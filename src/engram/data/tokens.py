@@ -1,11 +1,11 @@
-"""Tokens on disk: one file of numbers and one of the places where pieces end, for each split, both memory-mapped.
+"""Tokens on disk: for each split a file of token ids and a file of segment ends, both memory-mapped.
 
-    TOKENS/about.json       what the numbers are, and how many; written last, so what has it is whole
-    TOKENS/train.ids        every token of the split, one after the other
-    TOKENS/train.ends       after how many tokens each piece ends
+    TOKENS/about.json       type and sizes; written last, so a folder that has it is complete
+    TOKENS/train.ids        token ids of the split, one after the other
+    TOKENS/train.ends       number of tokens up to the end of each segment
 
-A text is tokenised into a folder of another name. Every so often what is there is flushed to disk, tokens before ends;
-so a tokenising that was interrupted goes on after the last piece whose end is known.
+A text is tokenized into a folder TOKENS.partial, which is flushed to disk now and then, ids before ends; an interrupted
+tokenization continues after the last segment whose end is on disk.
 """
 
 import json
@@ -25,25 +25,27 @@ from torch import Tensor
 
 from engram.core.errors import EngramError
 from engram.data import cache
-from engram.data.tokeniser import Tokeniser
+from engram.data.progress import announce
+from engram.data.tokenizer import Tokenizer
 
-Pieces = Callable[[], Iterator[str]]
-TOGETHER = 1024
-"""pieces that are tokenised at once, on all cores"""
-FLUSHED = 1 << 26
-"""bytes of tokens after which they are flushed to disk"""
-SECONDS_BETWEEN_LINES = 15.0
-"""a long tokenising says how far it is"""
+Segments = Callable[[], Iterator[str]]
+ENCODE_BATCH = 1024
+"""segments tokenized at once, on all cores"""
+FLUSH_BYTES = 1 << 26
+"""bytes of ids written between two flushes to disk"""
+REPORT_SECONDS = 15.0
+"""seconds between two progress messages"""
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """One split: all tokens one after the other, and where pieces end; both memory-mapped."""
+    """One split: all token ids one after the other, and the ends of the segments; both memory-mapped."""
 
     ids: Tensor
     ends: Tensor
 
-    def piece(self, i: int) -> Tensor:
+    def segment(self, i: int) -> Tensor:
+        """Return the token ids of segment i."""
         start = int(self.ends[i - 1]) if i else 0
         return self.ids[start : int(self.ends[i])].long()
 
@@ -51,8 +53,8 @@ class Tokens:
         return len(self.ends)
 
 
-def mapped(place: Path) -> dict[str, Tokens]:
-    """The splits of a text that has been tokenised."""
+def open_tokens(place: Path) -> dict[str, Tokens]:
+    """Memory-map the splits of a tokenized text."""
     about = json.loads((place / "about.json").read_text())
     kind = torch.int16 if about["dtype"] == "int16" else torch.int32
 
@@ -67,82 +69,83 @@ def mapped(place: Path) -> dict[str, Tokens]:
     }
 
 
-def write(name: str, splits: Mapping[str, Pieces], tokeniser: Tokeniser, place: Path) -> None:
-    """Tokenise into PLACE.partial, and give it its name when it is whole. What an interrupted one left is kept."""
-    dtype = np.dtype("int16" if tokeniser.last < 1 << 15 else "int32")
-    draft = place.with_suffix(".partial")
-    with cache.complaining():
-        draft.mkdir(parents=True, exist_ok=True)
+def write_tokens(name: str, splits: Mapping[str, Segments], tokenizer: Tokenizer, place: Path) -> None:
+    """Tokenize splits into PLACE.partial, resuming an interrupted one, and rename it to PLACE when complete."""
+    dtype = np.dtype("int16" if tokenizer.max_id < 1 << 15 else "int32")
+    partial = place.with_suffix(".partial")
+    with cache.explain_errors():
+        partial.mkdir(parents=True, exist_ok=True)
     try:
         sizes = {}
-        for part, pieces in splits.items():
-            with cache.complaining(), File(draft / part, dtype) as file:
-                sizes[part] = file.extend(islice(pieces(), file.count, None), tokeniser, f"{name}, {part}")
-        with cache.complaining():
-            (draft / "about.json").write_text(json.dumps({"dtype": dtype.name, "splits": sizes}))
+        for part, segments in splits.items():
+            with cache.explain_errors(), TokenWriter(partial / part, dtype) as file:
+                sizes[part] = file.extend(islice(segments(), file.count, None), tokenizer, f"{name}, {part}")
+        with cache.explain_errors():
+            (partial / "about.json").write_text(json.dumps({"dtype": dtype.name, "splits": sizes}))
             shutil.rmtree(place, ignore_errors=True)
-            os.rename(draft, place)
+            os.rename(partial, place)
     except EngramError as error:
-        if not isinstance(error.__cause__, OSError):  # the text is at fault: another will be another file
-            shutil.rmtree(draft, ignore_errors=True)
+        if not isinstance(error.__cause__, OSError):  # the text is at fault, not the disk: nothing to resume
+            shutil.rmtree(partial, ignore_errors=True)
         raise
 
 
-class File:
-    """Tokens and ends of one split while they are being written."""
+class TokenWriter:
+    """Appends token ids and segment ends of one split to its files."""
 
     def __init__(self, path: Path, dtype: "np.dtype[Any]") -> None:
         self.dtype = dtype
         self.ids, self.ends = (path.with_suffix(suffix).open("a+b") for suffix in (".ids", ".ends"))
         self.count = os.fstat(self.ends.fileno()).st_size // 8
-        self.total = self._end(self.count)
-        while self.total * dtype.itemsize > os.fstat(self.ids.fileno()).st_size:  # ends that came before their tokens
+        self.total = self._read_end(self.count)
+        while self.total * dtype.itemsize > os.fstat(self.ids.fileno()).st_size:  # ends on disk whose ids are not
             self.count -= 1
-            self.total = self._end(self.count)
+            self.total = self._read_end(self.count)
         self.ids.truncate(self.total * dtype.itemsize)
         self.ends.truncate(self.count * 8)
 
-    def _end(self, count: int) -> int:
+    def _read_end(self, count: int) -> int:
         if not count:
             return 0
         self.ends.seek(8 * (count - 1))
         return int.from_bytes(self.ends.read(8), sys.byteorder)
 
-    def __enter__(self) -> "File":
+    def __enter__(self) -> "TokenWriter":
         return self
 
     def __exit__(self, *error: object) -> None:
         self.ids.close()
         self.ends.close()
 
-    def extend(self, pieces: Iterator[str], tokeniser: Tokeniser, name: str) -> list[int]:
-        """Add pieces; returns how many tokens and pieces there are."""
-        waiting, unflushed, said = bytearray(), 0, time.monotonic()
-        for batch in batched(pieces, TOGETHER):
-            for row in tokeniser.encode_all(batch, special=False):
+    def extend(self, segments: Iterator[str], tokenizer: Tokenizer, name: str) -> list[int]:
+        """Tokenize and append segments; return the number of tokens and of segments."""
+        pending_ends, unflushed, reported = bytearray(), 0, time.monotonic()
+        for batch in batched(segments, ENCODE_BATCH):
+            for row in tokenizer.encode_batch(batch, add_special_tokens=False):
                 self.total += len(row)
                 self.count += 1
                 unflushed += self.ids.write(np.array(row, self.dtype).tobytes())
-                waiting += self.total.to_bytes(8, sys.byteorder)
-            if unflushed >= FLUSHED:
-                self._flush(waiting)
+                pending_ends += self.total.to_bytes(8, sys.byteorder)
+            if unflushed >= FLUSH_BYTES:
+                self._flush(pending_ends)
                 unflushed = 0
-            if time.monotonic() - said > SECONDS_BETWEEN_LINES:
-                said = time.monotonic()
-                print(f"engram: tokenising {name}: {self.total / 1e6:,.1f} million tokens", file=sys.stderr)
-        self._flush(waiting)
+            if time.monotonic() - reported > REPORT_SECONDS:
+                reported = time.monotonic()
+                announce(f"tokenizing {name}: {self.total / 1e6:,.1f} million tokens")
+        self._flush(pending_ends)
         return [self.total, self.count]
 
-    def _flush(self, waiting: bytearray) -> None:
-        """Tokens first, then the ends that vouch for them."""
+    def _flush(self, pending_ends: bytearray) -> None:
+        """Flush the ids first, then their ends."""
         self.ids.flush()
         os.fsync(self.ids.fileno())
-        self.ends.write(waiting)
+        self.ends.write(pending_ends)
         self.ends.flush()
         os.fsync(self.ends.fileno())
-        waiting.clear()
+        pending_ends.clear()
 
 
 def batched(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
+    """Yield lists of `size` items; the last may be shorter."""
     while batch := list(islice(items, size)):
         yield batch

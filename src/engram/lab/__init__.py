@@ -1,1 +1,1 @@
-"""The lab: a web page for every system, live."""
+"""The lab: a local web page for training, plots and instruments of every system."""

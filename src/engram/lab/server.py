@@ -1,4 +1,4 @@
-"""`engram lab`: find a port, say where the lab is, and serve until Ctrl-C."""
+"""`engram lab`: find a free port, print the address and serve until Ctrl-C."""
 
 import contextlib
 import socket
@@ -9,51 +9,60 @@ from pathlib import Path
 import uvicorn
 
 from engram.core.errors import EngramError
+from engram.core.files import writing
+from engram.lab.api import Lab
 from engram.lab.app import application
-from engram.lab.asks import Lab
-from engram.lab.door import new_token
-from engram.lab.workshop import Limits
-from engram.training.files import writing
+from engram.lab.auth import new_token
+from engram.lab.scheduler import Limits
 
 PORT, LAST_PORT = 8765, 65535
-LARGEST_MESSAGE = 1 << 20
-WAITING = 512
-"""connections that may wait to be taken"""
+MAX_MESSAGE_BYTES = 1 << 20
+BACKLOG = 512
+"""connections that may wait to be accepted"""
 
 
-def serve(root: Path, port: int, limits: Limits, show: bool, say: Callable[[str], None]) -> None:
-    """Serve the lab of a folder of runs; `say` is told its address."""
-    with writing(root):
-        root.mkdir(parents=True, exist_ok=True)
-    listening = bound(port)
-    port = listening.getsockname()[1]
+def serve(root: Path, port: int, limits: Limits, open_browser: bool, print_address: Callable[[str], None]) -> None:
+    """Serve the lab of a folder of runs."""
+    with bind(port) as server_socket:
+        with writing(root):
+            root.mkdir(parents=True, exist_ok=True)
+        serve_on(server_socket, root, limits, open_browser, print_address)
+
+
+def serve_on(
+    server_socket: socket.socket, root: Path, limits: Limits, open_browser: bool, print_address: Callable[[str], None]
+) -> None:
+    """Serve the lab on a listening socket until Ctrl-C."""
+    port = server_socket.getsockname()[1]
     token = new_token()
     config = uvicorn.Config(
-        application(Lab(root.resolve(), limits), port, token), ws_max_size=LARGEST_MESSAGE,
+        application(Lab(root.resolve(), limits), port, token), ws_max_size=MAX_MESSAGE_BYTES,
         ws_per_message_deflate=False, log_level="warning",
-        access_log=False, server_header=False, date_header=False, timeout_graceful_shutdown=2, backlog=WAITING,
+        access_log=False, server_header=False, date_header=False, timeout_graceful_shutdown=2, backlog=BACKLOG,
     )  # fmt: skip
     address = f"http://127.0.0.1:{port}/?token={token}"
-    say(address)
-    if show:
+    print_address(address)
+    if open_browser:
         with contextlib.suppress(webbrowser.Error):
             webbrowser.open(address)
     with contextlib.suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run([listening])
+        uvicorn.Server(config).run([server_socket])
 
 
-def bound(port: int) -> socket.socket:
-    """A socket on this machine alone: on the port that was asked for, or else on 8765 or any that is free."""
+def bind(port: int) -> socket.socket:
+    """A listening socket on 127.0.0.1: on the given port, or with port 0 on 8765 or any free one."""
     if not 0 <= port <= LAST_PORT:
         raise EngramError(f"port must be from 1 to {LAST_PORT}, not {port}.")
     for attempt in [port] if port else [PORT, 0]:
-        listening = socket.socket(proto=socket.IPPROTO_TCP)  # asyncio sends at once only where TCP is named
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server_socket = socket.socket(
+            proto=socket.IPPROTO_TCP
+        )  # asyncio sets TCP_NODELAY only where the protocol is named
+        server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listening.bind(("127.0.0.1", attempt))
+            server_socket.bind(("127.0.0.1", attempt))
         except OSError:
-            listening.close()
+            server_socket.close()
             continue
-        listening.listen(WAITING)  # before anybody is told the address
-        return listening
-    raise EngramError(f"Port {port} cannot be had: another program has it. Name another, or leave --port out.")
+        server_socket.listen(BACKLOG)  # before the address is printed
+        return server_socket
+    raise EngramError(f"Port {port} is in use by another program. Choose another, or leave --port out.")

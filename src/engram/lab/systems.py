@@ -1,4 +1,4 @@
-"""What pages know of the systems: the catalogue as a map of the course, equations, and the code that computes them."""
+"""Systems for the pages: the registry by parts of the course, equations, and the source code that computes them."""
 
 import ast
 import inspect
@@ -6,55 +6,57 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from engram import PARTS
 from engram.core.errors import EngramError
-from engram.core.registry import Recipe, catalogue
-from engram.lab.equations import equations, sources
-from engram.lab.instruments import INSTRUMENTS
-
-COURSE = ("foundations", "neurons", "memory", "sequences", "generation", "robustness", "transformers")
+from engram.core.recipe import AnyRecipe
+from engram.core.registry import registry
+from engram.plots.equations import equations, sources
+from engram.plots.instrument import INSTRUMENTS
 
 
 def systems() -> list[dict[str, Any]]:
-    """Every recipe in a line, in the order of the course."""
+    """Name, title, part, summary and instruments of every recipe, in the order of the course."""
     rows = [
         {
-            "name": name, "title": cls.title, "kind": cls.kind, "notes": cls.notes, "said": said(cls),
+            "name": name, "title": cls.title, "part": cls.part(), "summary": summary(cls),
             "instruments": [one for one, about in INSTRUMENTS.items() if name in about.recipes],
         }
-        for name, cls in catalogue().items()
+        for name, cls in registry().items()
     ]  # fmt: skip
-    return sorted(rows, key=lambda row: COURSE.index(str(row["kind"])))
+    return sorted(rows, key=lambda row: PARTS.index(str(row["part"])))
 
 
-def said(cls: type[Recipe]) -> str:
+def summary(cls: type[AnyRecipe]) -> str:
+    """The docstring of a recipe in one line."""
     return " ".join((inspect.getdoc(cls) or "").split())
 
 
-def system(cls: type[Recipe]) -> dict[str, Any]:
-    """A recipe with its equations, each with the lines of code that compute it."""
+def system(cls: type[AnyRecipe]) -> dict[str, Any]:
+    """A recipe with the equations of its modules, each with the lines of code that compute it."""
     modules = []
     for module in sources(cls.Model.__module__):
         found = [equation._asdict() for equation in equations(module)]
-        modules.append({"module": module, "title": heading(module), "equations": found})
+        modules.append({"module": module, "title": title_of(module), "equations": found})
     (row,) = (row for row in systems() if row["name"] == cls.name)
     return {**row, "modules": modules, "learns": cls.learns, "unit": cls.unit, "model": cls.Model.__module__}
 
 
-def heading(module: str) -> str:
-    """What a module is, without the letters of its shapes."""
-    doc = ast.get_docstring(ast.parse(file_of(module).read_text("utf-8"))) or module
+def title_of(module: str) -> str:
+    """First sentence of a module's docstring, without the letters of its shapes."""
+    doc = ast.get_docstring(ast.parse(path_of(module).read_text("utf-8"))) or module
     return " ".join(doc.split("\n\n")[0].partition("   ")[0].split())
 
 
 def source(module: str) -> dict[str, Any]:
-    """The code of a module of engram."""
-    return {"module": module, "code": file_of(module).read_text("utf-8")}
+    """Source code of a module of engram."""
+    return {"module": module, "code": path_of(module).read_text("utf-8")}
 
 
-def file_of(module: str) -> Path:
-    words = module.split(".")
-    if words[0] != "engram" or not all(word.isidentifier() for word in words):
-        raise EngramError(f"«{module[:80]}» is no module of engram.")
+def path_of(module: str) -> Path:
+    """Source file of a module of engram; refuses any other module."""
+    names = module.split(".")
+    if names[0] != "engram" or not all(name.isidentifier() for name in names):
+        raise EngramError(f'"{module[:80]}" is no module of engram.')
     try:
         spec = find_spec(module)
     except ModuleNotFoundError:

@@ -1,9 +1,8 @@
-"""One's own data, brought to the lab: text, tables, pictures.
+"""Uploads: user data for the lab, as text, tables or images.
 
-A file is written to the lab's folder under a name of letters, digits and dots, never beyond the size it may have, and
-read once as the recipes will read it: what they could not use is refused with the sentence that they would say, and
-leaves nothing behind. Nothing is unpacked but zip files of pictures and texts, whose entries are counted and measured
-before and while they are written; nothing is executed or unpickled.
+A file is written to the lab's folder under a checked name, up to a size limit, and loaded once as the recipes load it:
+data that no recipe can read is refused and removed. Only zip files of images and texts are unpacked, with limits on
+their number and size; nothing is executed or unpickled.
 """
 
 import io
@@ -16,33 +15,32 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from engram.core.errors import EngramError
-from engram.data.own import READERS
-from engram.data.pictures import CAPTIONS, SUFFIXES
-from engram.lab.workshop import OWN
-from engram.training.files import writing
+from engram.core.files import writing
+from engram.data.image_files import CAPTIONS, SUFFIXES
+from engram.data.user_data import READERS
+from engram.lab.scheduler import LAB_FOLDER
 
-LARGEST = 200 << 20
-"""bytes of a file"""
-UNPACKED = 1 << 30
-"""bytes of all that is in a zip file"""
-ENTRIES = 100_000
+MAX_FILE_BYTES = 200 << 20
+MAX_UNPACKED_BYTES = 1 << 30
+"""total size of the files in a zip file"""
+MAX_ENTRIES = 100_000
 """files in a zip file"""
-DEEPEST = 20
-"""folders within folders in a zip file"""
-SETS = 100
-"""data sets that the lab holds"""
+MAX_DEPTH = 20
+"""nested folders in a zip file"""
+MAX_DATASETS = 100
+"""data sets in the lab"""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}(\.[a-z0-9]{1,5})?")
 
 
-Look = Callable[[str], Awaitable[dict[str, Any]]]
-"""what says of a file in the folder what is in it, or that nothing can be made of it"""
+Inspect = Callable[[str], Awaitable[dict[str, Any]]]
+"""loads a file of the folder and describes it, or raises an error"""
 
 
 class Uploads:
-    """The data sets that people brought."""
+    """The uploaded data sets."""
 
     def __init__(self, root: Path) -> None:
-        self.folder = root / OWN / "data"
+        self.folder = root / LAB_FOLDER / "data"
 
     def names(self) -> list[str]:
         if not self.folder.is_dir():
@@ -51,24 +49,26 @@ class Uploads:
 
     def path(self, name: str) -> Path:
         if name not in self.names():
-            raise EngramError(f"There is no data set «{name[:80]}» in the lab.")
+            raise EngramError(f'There is no data set "{name[:80]}" in the lab.')
         return self.folder / name
 
-    async def receive(self, name: str, parts: AsyncIterator[bytes], look: Look) -> dict[str, Any]:
-        """Take a file in, piece by piece, and `look` at it before it is kept."""
+    async def receive(self, name: str, parts: AsyncIterator[bytes], inspect: Inspect) -> dict[str, Any]:
+        """Store an uploaded file if `inspect` can load it, and return its description."""
         if not NAME.fullmatch(name) or Path(name).suffix not in (*READERS, ".zip"):
             allowed = ", ".join([*READERS, ".zip"])
-            raise EngramError(f"«{name[:80]}» cannot be taken: letters, digits and dashes, and an ending {allowed}.")
+            raise EngramError(
+                f'"{name[:80]}" is refused: use letters, digits and dashes, and an extension of {allowed}.'
+            )
         final = self.folder / name.removesuffix(".zip")
         if final.exists():
             raise EngramError(f"There is a data set {final.name} in the lab already: delete it, or use another name.")
-        if len(self.names()) >= SETS:
-            raise EngramError(f"The lab holds {SETS} data sets already: delete some first.")
+        if len(self.names()) >= MAX_DATASETS:
+            raise EngramError(f"The lab holds {MAX_DATASETS} data sets already: delete some first.")
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         content = io.BytesIO()
         async for part in parts:
-            must_fit(name, content.tell() + len(part))
+            check_file_size(name, content.tell() + len(part))
             content.write(part)
         partial = self.folder / f".{final.name}.partial{final.suffix}"
         try:
@@ -77,7 +77,7 @@ class Uploads:
                     unpack(content, partial)
                 else:
                     partial.write_bytes(content.getvalue())
-            about = await look(partial.name)
+            about = await inspect(partial.name)
             with writing(final):
                 partial.rename(final)
         finally:
@@ -89,49 +89,50 @@ class Uploads:
             remove(self.path(name))
 
 
-def must_fit(name: str, size: int) -> None:
-    if size > LARGEST:
-        raise EngramError(f"{name[:80]} is larger than the {LARGEST >> 20} MB that a file may have.")
+def check_file_size(name: str, size: int) -> None:
+    """Refuse a file above the size limit."""
+    if size > MAX_FILE_BYTES:
+        raise EngramError(f"{name[:80]} is larger than the limit of {MAX_FILE_BYTES >> 20} MB.")
 
 
 def unpack(content: io.BytesIO, folder: Path) -> None:
-    """Pictures, texts and captions of a zip file, into a new folder; all else in it is left out."""
+    """Extract images, texts and captions of a zip file into a new folder; other files are skipped."""
     try:
         archive = zipfile.ZipFile(content)
         entries = archive.infolist()
-        if len(entries) > ENTRIES or sum(entry.file_size for entry in entries) > UNPACKED:
-            raise EngramError(f"A zip file may hold {ENTRIES:,} files and {UNPACKED >> 30} GB at most.")
+        if len(entries) > MAX_ENTRIES or sum(entry.file_size for entry in entries) > MAX_UNPACKED_BYTES:
+            raise EngramError(f"A zip file may hold {MAX_ENTRIES:,} files and {MAX_UNPACKED_BYTES >> 30} GB at most.")
         folder.mkdir()
-        left = UNPACKED
+        left = MAX_UNPACKED_BYTES
         for entry in entries:
-            target = place(entry, folder)
+            target = target_path(entry, folder)
             if target is None:
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
             with archive.open(entry) as source, target.open("wb") as out:
                 while part := source.read(1 << 20):
                     left -= len(part)
-                    if left < 0:  # an entry that is larger than it says
-                        raise EngramError(f"A zip file may hold {UNPACKED >> 30} GB at most.")
+                    if left < 0:  # an entry that is larger than its header says
+                        raise EngramError(f"A zip file may hold {MAX_UNPACKED_BYTES >> 30} GB at most.")
                     out.write(part)
     except (EngramError, OSError):
         raise
-    except Exception as error:  # what zipfile and the libraries that unpack say of damage has no common kind
+    except Exception as error:  # zipfile and its decompressors raise many types
         raise EngramError(f"The zip file cannot be read: {error}.") from None
 
 
-def place(entry: zipfile.ZipInfo, folder: Path) -> Path | None:
-    """Where an entry goes; none for folders, links, and what is neither picture, text nor captions."""
-    inside = PurePosixPath(entry.filename.replace("\\", "/"))
-    if not inside.name or entry.is_dir() or stat.S_ISLNK(entry.external_attr >> 16):
+def target_path(entry: zipfile.ZipInfo, folder: Path) -> Path | None:
+    """Path of an entry; None for folders, links, and files that are neither images, texts nor captions."""
+    relative = PurePosixPath(entry.filename.replace("\\", "/"))
+    if not relative.name or entry.is_dir() or stat.S_ISLNK(entry.external_attr >> 16):
         return None
-    if inside.is_absolute() or ".." in inside.parts or ":" in entry.filename or "\0" in entry.filename:
-        raise EngramError(f"The zip file names a file outside of itself: {entry.filename[:80]!r}.")
-    if len(inside.parts) > DEEPEST:
-        raise EngramError(f"The zip file has more than {DEEPEST} folders within folders: {entry.filename[:80]!r}.")
-    if inside.suffix.lower() not in (*SUFFIXES, ".txt") and inside.name != CAPTIONS:
+    if relative.is_absolute() or ".." in relative.parts or ":" in entry.filename or "\0" in entry.filename:
+        raise EngramError(f"The zip file names a file outside itself: {entry.filename[:80]!r}.")
+    if len(relative.parts) > MAX_DEPTH:
+        raise EngramError(f"The zip file has more than {MAX_DEPTH} folders within folders: {entry.filename[:80]!r}.")
+    if relative.suffix.lower() not in (*SUFFIXES, ".txt") and relative.name != CAPTIONS:
         return None
-    return folder.joinpath(*inside.parts)
+    return folder.joinpath(*relative.parts)
 
 
 def remove(path: Path) -> None:

@@ -1,95 +1,102 @@
-"""What can be asked of every run alike: its figures, a look inside, samples; and of data that somebody brought."""
+"""Endpoints that every run has: report figures, inspection, samples; and the description of uploaded data."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Ge
+
+from engram.core.config import Settings, from_json
 from engram.core.errors import EngramError
-from engram.core.registry import from_json
-from engram.core.seeding import aside
-from engram.data.own import load_own
-from engram.figures.figure import Figure
-from engram.figures.pictures import png
-from engram.figures.report import looked, sampled
-from engram.lab.arrays import picture, plot
-from engram.lab.desk import Answer, Models, ask
-from engram.lab.workshop import OWN
+from engram.core.seeding import isolated_eval
+from engram.data.user_data import load_user_data
+from engram.lab.inference_worker import Models
+from engram.lab.scheduler import LAB_FOLDER
+from engram.plots.arrays import data_url, plotly_json
+from engram.plots.figure import Figure
+from engram.plots.images import png
+from engram.plots.instrument import Response, endpoint
+from engram.plots.report import inspect_run, sample_run
 
-MOST = 1000
-"""things that are made for a page at once"""
+MAX_SAMPLES = 1000
+"""samples of one request"""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
+class FiguresArgs(Settings):
     run: str = ""
     step: int = -1
 
 
-@ask("views.figures")
-def figures(asked: Figures, models: Models) -> Iterator[Answer]:
-    """The figures of the report, one by one, as the checkpoint has them."""
-    run = models.open(asked.run, asked.step)
-    yield from map(drawn, one_by_one(run, run.recipe.figures(run.learner, run.data)))
+@endpoint("views.figures")
+def figures(args: FiguresArgs, models: Models) -> Iterator[Response]:
+    """The figures of the report at a checkpoint, one by one."""
+    run = models.open(args.run, args.step)
+    yield from map(figure_json, isolated(run, run.recipe.figures(run.learner, run.data)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class InspectionArgs(Settings):
     run: str = ""
     step: int = -1
-    subject: dict[str, Any] = field(default_factory=dict)
+    args: dict[str, Any] = field(default_factory=dict)
+    """flags of `engram inspect`"""
 
 
-@ask("views.look")
-def look(asked: Look, models: Models) -> Iterator[Answer]:
-    """What `engram look` shows."""
-    run = models.open(asked.run, asked.step)
-    said, views = looked(run, from_json(run.recipe.Subject(), asked.subject))
-    yield {"said": said}
-    yield from map(drawn, views)
+@endpoint("views.inspect")
+def inspect(args: InspectionArgs, models: Models) -> Iterator[Response]:
+    """The figures of `engram inspect`."""
+    run = models.open(args.run, args.step)
+    description, views = inspect_run(run, from_json(run.recipe.InspectArgs(), args.args))
+    yield {"description": description}
+    yield from map(figure_json, views)
 
 
-def one_by_one(run: Any, views: Iterator[Figure]) -> Iterator[Figure]:
-    """Each drawn aside, and nothing left aside between two of them, when the desk turns to others."""
+def isolated(run: Any, views: Iterator[Figure]) -> Iterator[Figure]:
+    """Compute each figure in evaluation mode with its own random numbers, restored between two figures."""
     while True:
-        with aside(run.learner.model, run.recipe.seed):
-            one = next(views, None)
-        if one is None:
+        with isolated_eval(run.learner.model, run.recipe.seed):
+            figure = next(views, None)
+        if figure is None:
             return
-        yield one
+        yield figure
 
 
-def drawn(figure: Figure) -> Answer:
-    return {"title": figure.title, "caption": figure.caption, "plot": plot(figure.plot)}
+def figure_json(figure: Figure) -> Response:
+    """Title, caption and plot of a figure, as JSON."""
+    return {"title": figure.title, "caption": figure.caption, "plot": plotly_json(figure.plot)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Make:
+class SamplingArgs(Settings):
     run: str = ""
     step: int = -1
-    count: int = 0
+    count: Annotated[int, Ge(0)] = 0
+    """number of samples; 0 uses the recipe's default"""
     seed: int = 0
-    asked: dict[str, Any] = field(default_factory=dict)
+    args: dict[str, Any] = field(default_factory=dict)
+    """flags of `engram sample`"""
 
 
-@ask("views.sample")
-def sample(asked: Make, models: Models) -> Answer:
-    """What `engram sample` makes."""
-    if asked.count > MOST:
-        raise EngramError(f"The lab makes {MOST} things at once at most: `engram sample` makes more.")
-    run = models.open(asked.run, asked.step)
-    made = sampled(run, asked.count or None, asked.seed, from_json(run.recipe.Ask(), asked.asked))
-    image = picture(png(made.image, scale=3)) if made.image is not None else None
-    return {"text": made.text, "image": image}
+@endpoint("views.sample")
+def sample(args: SamplingArgs, models: Models) -> Response:
+    """Text and image of `engram sample`."""
+    if args.count > MAX_SAMPLES:
+        raise EngramError(f"The lab draws at most {MAX_SAMPLES} samples at once: `engram sample` draws more.")
+    run = models.open(args.run, args.step)
+    result = sample_run(run, args.count or None, args.seed, from_json(run.recipe.SampleArgs(), args.args))
+    image = data_url(png(result.image, scale=3)) if result.image is not None else None
+    return {"text": result.text, "image": image}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Brought:
+class DataArgs(Settings):
     name: str = ""
 
 
-@ask("views.data")
-def brought(asked: Brought, models: Models) -> Answer:
-    """What is in data that somebody brought."""
-    info = load_own(models.root / OWN / "data" / Path(asked.name).name).info
+@endpoint("views.data")
+def data(args: DataArgs, models: Models) -> Response:
+    """Kind, sizes and columns of an uploaded data set."""
+    info = load_user_data(models.root / LAB_FOLDER / "data" / Path(args.name).name).info
     return {"kind": info.kind, "sizes": dict(info.sizes), "columns": dict(info.columns)}

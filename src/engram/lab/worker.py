@@ -1,10 +1,10 @@
-"""A process that trains one run for the lab, and can be paused, slowed down, stepped and stopped while it does.
+"""Worker process: trains one run for the lab, and can be paused, slowed down, stepped and stopped.
 
-    lab -> worker     a JSON object a line on standard input:   {"do": "start", …}, pause, go, step, pace, stop
-    worker -> lab     a JSON object a line on standard output:  {"state": "running"}, {"step": 12, "values": {…}}
+    lab -> worker     a JSON object per line on standard input:   {"command": "start", …}, pause, continue, step, …
+    worker -> lab     a JSON object per line on standard output:  {"state": "running"}, {"step": 12, "values": {…}}
 
-It belongs to the lab: when standard input closes, because the lab stopped or was killed, the run is saved and ends.
-A worker begins by importing everything, and then waits for its run: a lab keeps one that is ready.
+When standard input closes, because the lab stopped or was killed, the run is saved and ends. A worker imports
+everything and then waits for its command: the lab keeps one spare worker.
 """
 
 import contextlib
@@ -16,143 +16,146 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from engram.core.config import from_json
 from engram.core.errors import EngramError
-from engram.core.registry import catalogue, find, from_json
-from engram.recipes import carry_on
-from engram.training.loop import Interrupted
-from engram.training.progress import Progress
+from engram.core.registry import get_recipe, registry
+from engram.plots.report import WriteReport
+from engram.training.progress import Throughput
 from engram.training.run import Run
+from engram.training.train import Callback, Interrupted, train
 
-SECONDS_BETWEEN_WORDS = 0.15
+REPORT_SECONDS = 0.15
+"""interval between progress messages"""
 NICE = 5
-"""how far training stands back behind the lab that shows it"""
-Say = Callable[[dict[str, Any]], None]
+"""niceness of training, so that the lab stays responsive"""
+Send = Callable[[dict[str, Any]], None]
 
 
-class Obedient(Progress):
-    """Tells the lab how a run goes, and does between two steps what the lab says."""
+class RunController(Callback):
+    """Reports the progress of a run to the lab, and carries out its commands between two steps."""
 
-    def __init__(self, inbox: "queue.Queue[dict[str, Any]]", say: Say) -> None:
-        super().__init__(quiet=True)
-        self.inbox, self.say = inbox, say
+    def __init__(self, inbox: "queue.Queue[dict[str, Any]]", send: Send) -> None:
+        self.inbox, self.send = inbox, send
         self.paused = False
-        self.allowed = 0  # single steps while paused
-        self.seconds_a_step = 0.0  # slow motion
+        self.steps_left = 0  # single steps while paused
+        self.delay_seconds = 0.0  # slow motion
 
-    @contextlib.contextmanager
-    def of(self, run: Run, asked: Sequence[int] = ()) -> Iterator[None]:
-        self.moved_at = time.perf_counter()
-        self.say({"state": "running"})
-        with super().of(run, asked):
-            yield
-        self.say({"state": "drawing"})
+    def on_start(self, run: Run, signals: Sequence[int]) -> None:
+        self.run, self.signals, self.throughput = run, signals, Throughput(run)
+        self.stepped_at, self.reported_at = time.perf_counter(), 0.0
+        self.send({"state": "running"})
 
-    def moved(self, always: bool = False) -> None:
-        self.tell(always)
+    def on_step(self, run: Run) -> None:
+        self.report()
         while not self.inbox.empty():
-            self.obey(self.inbox.get())
-        self.allowed = max(0, self.allowed - 1)
-        if self.paused and not self.allowed or self.seconds_a_step:
+            self.execute(self.inbox.get())
+        self.steps_left = max(0, self.steps_left - 1)
+        if self.paused and not self.steps_left or self.delay_seconds:
             self.wait()
 
-    def tell(self, always: bool = False) -> None:
-        """Where the run is, a few times a second, or after every step of a slow run."""
+    def on_finish(self, run: Run) -> None:
+        self.report(force=True)
+        self.send({"state": "reporting"})
+
+    def report(self, force: bool = False) -> None:
+        """Send step and metrics a few times a second, or after every step of a slow run."""
         now = time.perf_counter()
-        if not (always or self.paused or self.seconds_a_step or now - self.said > SECONDS_BETWEEN_WORDS):
+        if not (force or self.paused or self.delay_seconds or now - self.reported_at > REPORT_SECONDS):
             return
-        self.said = now
+        self.reported_at = now
         newest = self.run.window[-1] if self.run.window else {}
         values = {name: float(value) for name, value in newest.items()}
-        self.say({"step": self.run.step, "values": values, "pace": self.pace()})
+        self.send({"step": self.run.step, "values": values, "throughput": str(self.throughput)})
 
     def wait(self) -> None:
-        """Nothing happens until the next step may be taken; this time does not count as the run's."""
+        """Wait until the next step may run; the time is not counted as training time."""
         self.run.tick()
-        if self.paused and not self.allowed:
-            self.tell(always=True)
-        while not self.asked:
-            left = self.moved_at + self.seconds_a_step - time.perf_counter()
-            if (not self.paused and left <= 0) or (self.paused and self.allowed):
+        if self.paused and not self.steps_left:
+            self.report(force=True)
+        while not self.signals:
+            left = self.stepped_at + self.delay_seconds - time.perf_counter()
+            if (not self.paused and left <= 0) or (self.paused and self.steps_left):
                 break
             try:
-                self.obey(self.inbox.get(timeout=0.1 if self.paused else min(0.1, left)))
+                self.execute(self.inbox.get(timeout=0.1 if self.paused else min(0.1, left)))
             except queue.Empty:
                 continue
-        self.moved_at = time.perf_counter()
+        self.stepped_at = time.perf_counter()
         self.run.start_clock()
 
-    def obey(self, message: dict[str, Any]) -> None:
-        match message["do"]:
+    def execute(self, message: dict[str, Any]) -> None:
+        """Carry out a command of the lab."""
+        match message["command"]:
             case "pause":
-                self.paused, self.allowed = True, 0
-                self.tell(always=True)  # first: whoever reads that it is paused reads at which step, too
-                self.say({"state": "paused"})
-            case "go":
+                self.paused, self.steps_left = True, 0
+                self.report(force=True)  # first, so that a page that shows "paused" shows the right step
+                self.send({"state": "paused"})
+            case "continue":
                 self.paused = False
-                self.say({"state": "running"})
+                self.send({"state": "running"})
             case "step":
-                self.paused, self.allowed = True, self.allowed + 1
-                self.say({"state": "paused"})
-            case "pace":
-                self.seconds_a_step = message["seconds"]
+                self.paused, self.steps_left = True, self.steps_left + 1
+                self.send({"state": "paused"})
+            case "delay":
+                self.delay_seconds = message["seconds"]
             case "stop":
                 signal.raise_signal(signal.SIGTERM)
 
 
-def begun(order: dict[str, Any]) -> Run:
-    """The run that the lab asks for: a new one, or one to go on with."""
-    folder = Path(order["folder"])
-    if order["do"] == "resume":
-        return Run.resume(folder, **order["changes"])
-    return Run.start(from_json(find(order["recipe"])(), order["fields"]), folder)
+def open_run(command: dict[str, Any]) -> Run:
+    """Start a new run, or load the one to resume."""
+    folder = Path(command["folder"])
+    if command["command"] == "resume":
+        return Run.resume(folder, **command["changes"])
+    return Run.start(from_json(get_recipe(command["recipe"])(), command["fields"]), folder)
 
 
-def work(inbox: "queue.Queue[dict[str, Any]]", say: Say) -> None:
-    """One run, from its order to its end."""
-    say({"state": "ready"})
-    order = inbox.get()
-    if order["do"] == "stop":
+def work(inbox: "queue.Queue[dict[str, Any]]", send: Send) -> None:
+    """Wait for a command and train its run to the end."""
+    send({"state": "ready"})
+    command = inbox.get()
+    if command["command"] == "stop":
         return
-    say({"state": "starting"})
+    send({"state": "starting"})
     try:
-        carry_on(begun(order), Obedient(inbox, say))
-        say({"state": "finished"})
+        train(open_run(command), [RunController(inbox, send), WriteReport()])
+        send({"state": "finished"})
     except (Interrupted, KeyboardInterrupt):
-        say({"state": "stopped"})
+        send({"state": "stopped"})
     except EngramError as error:
-        say({"state": "failed", "error": str(error)})
+        send({"state": "failed", "error": str(error)})
     except Exception as error:
         traceback.print_exc()
-        say({"state": "failed", "error": f"It ended with {type(error).__name__}: {error}"})
+        send({"state": "failed", "error": f"The run failed with {type(error).__name__}: {error}"})
 
 
 def listen(inbox: "queue.Queue[dict[str, Any]]") -> None:
-    """Every line of standard input; its end is an order to stop."""
+    """Read commands from standard input; its end is the command to stop."""
     for line in sys.stdin:
         inbox.put(json.loads(line))
-    inbox.put({"do": "stop"})
+    inbox.put({"command": "stop"})
 
 
 def main() -> None:
     os.nice(NICE)
     lines = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # whatever else prints goes where errors go
+    os.dup2(2, 1)  # anything else that is printed goes to standard error
 
-    def say(message: dict[str, Any]) -> None:
-        with contextlib.suppress(OSError):  # the lab is gone: its end of standard input says so too
+    def send(message: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # the lab is gone, and standard input is closed too
             print(json.dumps(message), file=lines)
 
-    catalogue()
+    registry()
     inbox: queue.Queue[dict[str, Any]] = queue.Queue()
     threading.Thread(target=listen, args=(inbox,), daemon=True).start()
-    work(inbox, say)
+    work(inbox, send)
     lines.close()
     sys.stdout.flush()
-    os._exit(0)  # the thread that reads may be inside a read, where an orderly end would wait for it
+    os._exit(0)  # the listening thread may be blocked in a read, which sys.exit would wait for
 
 
 if __name__ == "__main__":

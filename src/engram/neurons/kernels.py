@@ -1,11 +1,10 @@
-"""Fast forms of the neurons' time loops: numba, compiled at the first call and cached on disk.
+"""Numba kernels of neuron models: time loops, compiled at the first call and cached on disk.
 
-The arithmetic is float64 in the order written, except that a product and a sum may be one instruction; `exp` is a
-polynomial rather than the C library's, and neurons are computed in groups of L lanes, the last group filled up with
-idle ones. So the compiler puts several neurons into one instruction, and a neuron still gets the same bits whatever
-its neighbours, the number of threads and the chunks in which time is advanced.
+float64 in the order written, with fused multiply-add; `exp` is a polynomial, and neurons are computed in groups of L
+lanes (the last group padded), so that the compiler vectorizes. A neuron gets the same bits whatever its neighbors, the
+number of threads and the chunks of time.
 
-T time steps, N neurons, L lanes, R rows of the state: 1 or 4. Numbers in brackets are equations of `hodgkin_huxley`.
+T time steps, N neurons, L lanes, R rows of the state: 1 or 4. "model (n)" is equation (n) of `hodgkin_huxley.model`.
 """
 
 import math
@@ -19,8 +18,8 @@ from engram.core.threads import parallel_njit
 
 Array = NDArray[np.float64]
 
-LANES = 64  # enough to keep the units of a core busy while each waits for its own exponential
-BLOCK = 2**17  # neurons × steps taken at once (10 ms): few enough for caches and enough to start threads for
+LANES = 64  # enough to hide the latency of the exponentials
+BLOCK = 2**17  # neurons × steps per call (10 ms): fits the caches, and is worth starting threads
 
 LOG2_E = 1 / math.log(2)
 LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")  # ln 2 in two parts: k * LN2_HIGH is exact for |k| < 2**20
@@ -37,7 +36,7 @@ inlined = njit(cache=True, error_model="numpy", forceinline=True, fastmath=FUSED
 def advance_hodgkin_huxley(
     state_4N: Array, parameters_8N: Array, step_ms: float, current_TN: Array, recording_TRN: Array, *, runge_kutta: bool
 ) -> None:
-    """Advance `state_4N` in place by T steps, and write down (V, m, h, n) after each, or V alone.
+    """Advance `state_4N` in place by T steps and record (V, m, h, n) after each, or V alone.
 
     The rows of the parameters are c, g_Na, g_K, g_L, V_Na, V_K, V_L and phi.
     """
@@ -51,7 +50,7 @@ def advance_hodgkin_huxley(
 
 @compiled
 def crossings(V_TN: Array, threshold: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Between which rows, t and t + 1, and in which column a value rises through the threshold."""
+    """Rows t and columns i of upward threshold crossings between V[t, i] and V[t + 1, i]."""
     T, N = np.uint64(V_TN.shape[0]), np.uint64(V_TN.shape[1])  # not negative, as numba can see
     t_C, i_C, found = np.empty(N, np.int64), np.empty(N, np.int64), 0
     for t in range(T - np.uint64(1)):
@@ -59,10 +58,10 @@ def crossings(V_TN: Array, threshold: float) -> tuple[NDArray[np.int64], NDArray
         if len(t_C) < found + N:
             t_C, i_C = np.concatenate((t_C, np.empty_like(t_C))), np.concatenate((i_C, np.empty_like(i_C)))
         for first in range(np.uint64(0), N, np.uint64(LANES)):
-            last, any_of_them = min(first + np.uint64(LANES), N), np.int64(0)
+            last, any_crosses = min(first + np.uint64(LANES), N), np.int64(0)
             for i in range(first, last):
-                any_of_them |= below(before[i], threshold) & ~below(after[i], threshold)
-            for i in range(first, last if any_of_them < 0 else first):
+                any_crosses |= below(before[i], threshold) & ~below(after[i], threshold)
+            for i in range(first, last if any_crosses < 0 else first):
                 if before[i] < threshold and after[i] >= threshold:
                     t_C[found], i_C[found] = t, i
                     found += 1
@@ -71,7 +70,7 @@ def crossings(V_TN: Array, threshold: float) -> tuple[NDArray[np.int64], NDArray
 
 @inlined
 def below(V: float, threshold: float) -> Any:
-    """Negative where V < threshold: signs are quicker to collect from many neurons than answers."""
+    """Negative where V < threshold: sign bits are faster to combine over neurons than booleans."""
     return np.float64(V - threshold).view(np.int64)
 
 
@@ -95,25 +94,27 @@ def _advance_parallel(
 def _advance_lanes(
     state_4N: Array, p_8N: Array, step_ms: float, current_TN: Array, recording_TRN: Array, runge_kutta: bool, first: int
 ) -> None:
-    """Advance the neurons first..first+L-1, or as many of them as there are, through all T steps."""
+    """Advance neurons first..first+L-1 (or fewer at the end) through all T steps."""
     begin, count = np.uint64(first), np.uint64(min(LANES, state_4N.shape[1] - first))  # not negative, as numba can see
     zero = np.uint64(0)
     x_4L, J_L, p_8L = np.zeros((4, LANES)), np.zeros(LANES), np.ones((8, LANES))
-    inf_3L, kept_3L = np.empty((3, LANES)), np.empty((3, LANES))
+    inf_3L, decay_3L = np.empty((3, LANES)), np.empty((3, LANES))
     at_4L, k_4L, sum_4L = np.empty((4, LANES)), np.empty((4, LANES)), np.empty((4, LANES))
     _copy(state_4N, begin, x_4L, zero, count)
     _copy(p_8N, begin, p_8L, zero, count)
-    aim_gates(x_4L, p_8L, step_ms / 2, inf_3L, kept_3L)
+    update_gate_targets(x_4L, p_8L, step_ms / 2, inf_3L, decay_3L)
     for t in range(len(current_TN)):
         for i in range(count):
             J_L[i] = current_TN[t, begin + i]
         if runge_kutta:
             _runge_kutta(x_4L, p_8L, step_ms, J_L, at_4L, k_4L, sum_4L)
         else:
-            relax_gates(x_4L, inf_3L, kept_3L)  # (8)
-            relax_voltage(x_4L, p_8L, step_ms, J_L)  # (9)
-            aim_gates(x_4L, p_8L, step_ms / 2, inf_3L, kept_3L)  # for this step's second half and the next one's first
-            relax_gates(x_4L, inf_3L, kept_3L)  # (10)
+            relax_gates(x_4L, inf_3L, decay_3L)  # model (8)
+            relax_voltage(x_4L, p_8L, step_ms, J_L)  # model (9)
+            update_gate_targets(
+                x_4L, p_8L, step_ms / 2, inf_3L, decay_3L
+            )  # for this step's second half and the next one's first
+            relax_gates(x_4L, inf_3L, decay_3L)  # model (10)
         _copy(x_4L, zero, recording_TRN[t], begin, count)
     _copy(x_4L, zero, state_4N, begin, count)
 
@@ -127,10 +128,10 @@ def _copy(source: Array, source_first: np.uint64, target: Array, target_first: n
 
 
 @inlined
-def relax_gates(x_4L: Array, inf_3L: Array, kept_3L: Array) -> None:
+def relax_gates(x_4L: Array, inf_3L: Array, decay_3L: Array) -> None:
     for a in range(3):
         for i in range(LANES):
-            x_4L[1 + a, i] = _relax(x_4L[1 + a, i], inf_3L[a, i], kept_3L[a, i])
+            x_4L[1 + a, i] = _relax(x_4L[1 + a, i], inf_3L[a, i], decay_3L[a, i])
 
 
 @inlined
@@ -146,26 +147,26 @@ def relax_voltage(x_4L: Array, p_8L: Array, time_ms: float, J_L: Array) -> None:
 
 
 @inlined
-def aim_gates(x_4L: Array, p_8L: Array, time_ms: float, inf_3L: Array, kept_3L: Array) -> None:
-    """What the gates tend to at the present V, and what they keep of their distance from it after time_ms."""
+def update_gate_targets(x_4L: Array, p_8L: Array, time_ms: float, inf_3L: Array, decay_3L: Array) -> None:
+    """Steady states of the gates at the present V, and their decay factors over time_ms."""
     for i in range(LANES):
         alpha_m, beta_m, alpha_h, beta_h, alpha_n, beta_n = _rates(x_4L[0, i])
-        time = time_ms * p_8L[7, i]  # (4)
-        inf_3L[0, i], kept_3L[0, i] = alpha_m / (alpha_m + beta_m), time * (alpha_m + beta_m)  # (3)
-        inf_3L[1, i], kept_3L[1, i] = alpha_h / (alpha_h + beta_h), time * (alpha_h + beta_h)  # (3)
-        inf_3L[2, i], kept_3L[2, i] = alpha_n / (alpha_n + beta_n), time * (alpha_n + beta_n)  # (3)
+        time = time_ms * p_8L[7, i]  # model (4)
+        inf_3L[0, i], decay_3L[0, i] = alpha_m / (alpha_m + beta_m), time * (alpha_m + beta_m)  # model (3)
+        inf_3L[1, i], decay_3L[1, i] = alpha_h / (alpha_h + beta_h), time * (alpha_h + beta_h)  # model (3)
+        inf_3L[2, i], decay_3L[2, i] = alpha_n / (alpha_n + beta_n), time * (alpha_n + beta_n)  # model (3)
     for a in range(3):
-        _decay_all(kept_3L[a])
+        _decay_all(decay_3L[a])
 
 
 @compiled
 def _runge_kutta(x_4L: Array, p_8L: Array, D: float, J_L: Array, at_4L: Array, k_4L: Array, sum_4L: Array) -> None:
-    """(11): `at` is where the slope k is taken, `sum` what the four of them come to."""
+    """Model (11), (12): `at` is where the slope k is evaluated, `sum` the weighted sum of slopes."""
     for row in range(4):
         for i in range(LANES):
             at_4L[row, i], sum_4L[row, i] = x_4L[row, i], 0.0
     for weight, ahead in ((1.0, D / 2), (2.0, D / 2), (2.0, D), (1.0, 0.0)):
-        _slope(at_4L, p_8L, J_L, k_4L)
+        _derivatives(at_4L, p_8L, J_L, k_4L)
         for row in range(4):
             for i in range(LANES):
                 sum_4L[row, i] += weight * k_4L[row, i]
@@ -176,32 +177,32 @@ def _runge_kutta(x_4L: Array, p_8L: Array, D: float, J_L: Array, at_4L: Array, k
 
 
 @inlined
-def _slope(x_4L: Array, p_8L: Array, J_L: Array, k_4L: Array) -> None:
-    """The right sides of (1) and (2)."""
+def _derivatives(x_4L: Array, p_8L: Array, J_L: Array, k_4L: Array) -> None:
+    """Derivatives of V, m, h, n, model (1) and (2)."""
     c, g_Na, g_K, g_L, V_Na, V_K, V_L, phi = p_8L[0], p_8L[1], p_8L[2], p_8L[3], p_8L[4], p_8L[5], p_8L[6], p_8L[7]
     for i in range(LANES):
         V, m, h, n = x_4L[0, i], x_4L[1, i], x_4L[2, i], x_4L[3, i]
         alpha_m, beta_m, alpha_h, beta_h, alpha_n, beta_n = _rates(V)
         I_Na = g_Na[i] * (m * m * m * h) * (V - V_Na[i])
         I_K = g_K[i] * ((n * n) * (n * n)) * (V - V_K[i])
-        k_4L[0, i] = (J_L[i] - I_Na - I_K - g_L[i] * (V - V_L[i])) / c[i]  # (1)
-        k_4L[1, i] = phi[i] * (alpha_m * (1 - m) - beta_m * m)  # (2)
+        k_4L[0, i] = (J_L[i] - I_Na - I_K - g_L[i] * (V - V_L[i])) / c[i]  # model (1)
+        k_4L[1, i] = phi[i] * (alpha_m * (1 - m) - beta_m * m)  # model (2)
         k_4L[2, i] = phi[i] * (alpha_h * (1 - h) - beta_h * h)
         k_4L[3, i] = phi[i] * (alpha_n * (1 - n) - beta_n * n)
 
 
 @inlined
 def _rates(V: float) -> tuple[float, float, float, float, float, float]:
-    """The six rates from two exponentials: five of the six exponents are multiples of (V + 65) / 80."""
-    V = min(max(V, -5000.0), 5000.0)  # beyond, where only absurd currents lead, the rates stay finite
+    """The six gate rates from two exponentials: five of the six exponents are multiples of (V + 65) / 80."""
+    V = min(max(V, -5000.0), 5000.0)  # keeps the rates finite
     e_18 = _exp((V + 65) * (-1 / 18))
     e_80 = _exp((V + 65) * (-1 / 80))
     e_40 = e_80 * e_80
     e_20 = e_40 * e_40
     e_10 = e_20 * e_20
-    alpha_m, beta_m = _linoid((V + 40) * 0.1, e_10 * E_2_5), 4 * e_18  # (5)
-    alpha_h, beta_h = 0.07 * e_20, 1 / (1 + e_10 * E_3)  # (6)
-    alpha_n, beta_n = 0.1 * _linoid((V + 55) * 0.1, e_10 * E_1), 0.125 * e_80  # (7)
+    alpha_m, beta_m = _linoid((V + 40) * 0.1, e_10 * E_2_5), 4 * e_18  # model (5)
+    alpha_h, beta_h = 0.07 * e_20, 1 / (1 + e_10 * E_3)  # model (6)
+    alpha_n, beta_n = 0.1 * _linoid((V + 55) * 0.1, e_10 * E_1), 0.125 * e_80  # model (7)
     return alpha_m, beta_m, alpha_h, beta_h, alpha_n, beta_n
 
 
@@ -215,14 +216,13 @@ def _linoid(x: float, e: float) -> float:
 
 
 @inlined
-def _relax(x: float, x_inf: float, kept: float) -> float:
-    return x_inf + (x - x_inf) * kept
+def _relax(x: float, x_inf: float, decay: float) -> float:
+    return x_inf + (x - x_inf) * decay
 
 
 @inlined
 def _decay_all(z_L: Array) -> None:
-    """z becomes e^-z. Where a step is short, as it should be, all are small, and nobody needs more than a short series;
-    which of the two a neuron gets depends on its own z alone."""
+    """Replace z by e^-z in place; a short series where z is small, chosen by each neuron's own z."""
     far = np.int64(0)
     for i in range(LANES):
         far |= below(SMALL, z_L[i])
@@ -263,9 +263,9 @@ def _exp(x: float) -> float:
 
 
 @compiled
-def ornstein_uhlenbeck(noise_TN: Array, kept: float) -> None:
-    """Turn standard normal numbers, in place, into x_0 = noise_0, x_t = kept x_(t-1) + sqrt(1 - kept²) noise_t."""
-    fresh = math.sqrt(1 - kept * kept)
+def ornstein_uhlenbeck(noise_TN: Array, decay: float) -> None:
+    """Turn standard normal numbers in place into x_0 = noise_0, x_t = decay x_(t-1) + sqrt(1 - decay²) noise_t."""
+    fresh = math.sqrt(1 - decay * decay)
     for t in range(1, len(noise_TN)):
         for i in range(noise_TN.shape[1]):
-            noise_TN[t, i] = kept * noise_TN[t - 1, i] + fresh * noise_TN[t, i]
+            noise_TN[t, i] = decay * noise_TN[t - 1, i] + fresh * noise_TN[t, i]

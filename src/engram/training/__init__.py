@@ -1,1 +1,1 @@
-"""One loop for everything that learns, and the folder in which a run leaves all that it has."""
+"""Training loop, learners, optimizers, run folders and distributed training."""

@@ -1,16 +1,20 @@
-// Learning curves: what was measured, and the points between two measurements while a run is under way. They are drawn
-// several times a second beside a machine that is busy learning, so they are canvases: plotly would take a tenth of it.
+// Learning curves: evaluations, and the training metrics between them while a run is active. They are redrawn several
+// times a second beside the training process, so they are canvases: plotly would take a tenth of the CPU.
 
-import { COLOURS } from "./charts.js";
+import { COLORS } from "./charts.js";
 import { fill, h } from "./dom.js";
-import { dot, legend, line, sheet } from "./traces.js";
+import { dot, legend, line, canvasPlot } from "./canvas_plot.js";
 
 const SPLIT = /^(valid|test)_/;
-const KEPT = 600;  // points between measurements
-const SERIES = [["", "learning", COLOURS[0]], ["valid_", "validation", COLOURS[1]], ["test_", "test", COLOURS[2]]];
-const NOW = COLOURS[5];
+const MAX_LIVE = 600; // points between evaluations
+const SERIES = [
+  ["", "training", COLORS[0]],
+  ["valid_", "validation", COLORS[1]],
+  ["test_", "test", COLORS[2]],
+];
+const NOW = COLORS[5];
 
-// Collects lines and live points and draws one chart for each kind of measurement.
+// Collects evaluations and live points and draws one chart for each metric.
 export class Curves {
   constructor(holder) {
     this.holder = holder;
@@ -31,80 +35,125 @@ export class Curves {
     for (const plot of this.plots.values()) plot.stop();
   }
 
-  add({ lines = [], live = [], anew = false }) {
-    if (anew) this.clear();
+  add({ lines = [], live = [], reset = false }) {
+    if (reset) this.clear();
     this.lines.push(...lines);
-    this.live = [...this.live, ...live].slice(-KEPT);
+    this.live = [...this.live, ...live].slice(-MAX_LIVE);
     if (!lines.length && !live.length) return;
-    for (const kind of this.kinds()) this.plot(kind).again();
+    for (const metric of this.metrics()) this.plot(metric).redraw();
     this.holder.dataset.updates = this.updates += 1;
   }
 
-  // What there is a curve of: a single point is a number, and stands above. Names with a dot are details for figures.
-  kinds() {
+  // Metrics with more than one value; a single value is shown as a number above. Names with a dot are details for figures.
+  metrics() {
     const counts = new Map();
-    const count = (name) => { if (name !== "step" && name !== "seconds" && !name.includes(".")) counts.set(name, (counts.get(name) ?? 0) + 1); };
+    const count = (name) => {
+      if (name !== "step" && name !== "seconds" && !name.includes("."))
+        counts.set(name, (counts.get(name) ?? 0) + 1);
+    };
     for (const one of this.lines) Object.keys(one).forEach(count);
     for (const [, values] of this.live.slice(-3)) Object.keys(values).forEach(count);
-    return [...new Set([...counts].filter(([, times]) => times > 1).map(([name]) => name.replace(SPLIT, "")))];
+    return [
+      ...new Set(
+        [...counts].filter(([, times]) => times > 1).map(([name]) => name.replace(SPLIT, "")),
+      ),
+    ];
   }
 
-  plot(kind) {
-    if (!this.plots.has(kind)) {
-      const said = h("output", { class: "small soft mono" });
-      const made = sheet({ label: `${kind} against steps`, height: 210, xAxis: "step", paint: (pen, X, Y) => this.paint(kind, pen, X, Y), attributes: { data: { curve: kind } } });
-      const again = made.again;
-      made.again = () => { this.range(kind, made); again(); };
-      made.canvas.addEventListener("pointermove", (event) => { said.textContent = this.at(kind, made.place(event)[0]); });
-      made.canvas.addEventListener("pointerleave", () => { said.textContent = ""; });
-      this.plots.set(kind, made);
-      const names = [...SERIES.map(([, name, colour]) => [name, colour]), ["now", NOW]];
-      this.holder.append(h("figure", h("h3", kind.replaceAll("_", " ")), legend(names), made.canvas, said));
+  plot(metric) {
+    if (!this.plots.has(metric)) {
+      const readout = h("output", { class: "small soft mono" });
+      const plot = canvasPlot({
+        label: `${metric} over steps`,
+        height: 210,
+        xAxis: "step",
+        paint: (pen, X, Y) => this.paint(metric, pen, X, Y),
+        attributes: { data: { curve: metric } },
+      });
+      const redraw = plot.redraw;
+      plot.redraw = () => {
+        this.range(metric, plot);
+        redraw();
+      };
+      plot.canvas.addEventListener("pointermove", (event) => {
+        readout.textContent = this.at(metric, plot.place(event)[0]);
+      });
+      plot.canvas.addEventListener("pointerleave", () => {
+        readout.textContent = "";
+      });
+      this.plots.set(metric, plot);
+      const names = [...SERIES.map(([, name, color]) => [name, color]), ["latest", NOW]];
+      this.holder.append(
+        h("figure", h("h3", metric.replaceAll("_", " ")), legend(names), plot.canvas, readout),
+      );
     }
-    return this.plots.get(kind);
+    return this.plots.get(metric);
   }
 
-  // The measurements of a kind: [name, colour, steps, values] of each series that has any.
-  series(kind) {
-    const scale = this.logarithmic(kind) ? Math.log10 : (value) => value;
-    const found = SERIES.map(([split, name, colour]) => {
-      const having = this.lines.filter((one) => `${split}${kind}` in one);
-      return [name, colour, having.map((one) => one.step), having.map((one) => scale(one[`${split}${kind}`]))];
+  // The series of a metric: [name, color, steps, values] of each split that has any.
+  series(metric) {
+    const scale = this.logarithmic(metric) ? Math.log10 : (value) => value;
+    const found = SERIES.map(([split, name, color]) => {
+      const having = this.lines.filter((one) => `${split}${metric}` in one);
+      return [
+        name,
+        color,
+        having.map((one) => one.step),
+        having.map((one) => scale(one[`${split}${metric}`])),
+      ];
     });
-    const points = this.live.filter(([, values]) => kind in values);
-    return [["now", NOW, points.map(([step]) => step), points.map(([, values]) => scale(values[kind]))], ...found].filter(([, , steps]) => steps.length);
+    const points = this.live.filter(([, values]) => metric in values);
+    return [
+      [
+        "latest",
+        NOW,
+        points.map(([step]) => step),
+        points.map(([, values]) => scale(values[metric])),
+      ],
+      ...found,
+    ].filter(([, , steps]) => steps.length);
   }
 
-  range(kind, made) {
-    const all = made.series = this.series(kind);
-    const [steps, values] = [all.flatMap(([, , xs]) => xs), all.flatMap(([, , , ys]) => ys).filter(Number.isFinite)];
+  range(metric, plot) {
+    const all = (plot.series = this.series(metric));
+    const [steps, values] = [
+      all.flatMap(([, , xs]) => xs),
+      all.flatMap(([, , , ys]) => ys).filter(Number.isFinite),
+    ];
     const [low, high] = [Math.min(...values), Math.max(...values)];
     const space = 0.06 * (high - low) || Math.abs(high) * 0.1 || 1;
-    made.x = [Math.min(...steps, 0), Math.max(...steps, 1)];
-    made.y = [low - space, high + space];
-    made.yAxis = this.logarithmic(kind) ? "log₁₀" : "";
-    made.canvas.dataset.points = steps.length;
+    plot.x = [Math.min(...steps, 0), Math.max(...steps, 1)];
+    plot.y = [low - space, high + space];
+    plot.yAxis = this.logarithmic(metric) ? "log₁₀" : "";
+    plot.canvas.dataset.points = steps.length;
   }
 
-  paint(kind, pen, X, Y) {
-    for (const [name, colour, steps, values] of this.plots.get(kind).series) {
-      if (name === "test" || steps.length === 1) steps.forEach((step, i) => dot(pen, X(step), Y(values[i]), colour, name === "test" ? 5 : 3));
-      else line(pen, X, Y, steps, values, { colour, width: name === "now" ? 1 : 2 });
+  paint(metric, pen, X, Y) {
+    for (const [name, color, steps, values] of this.plots.get(metric).series) {
+      if (name === "test" || steps.length === 1)
+        steps.forEach((step, i) => dot(pen, X(step), Y(values[i]), color, name === "test" ? 5 : 3));
+      else line(pen, X, Y, steps, values, { color, width: name === "latest" ? 1 : 2 });
     }
   }
 
-  logarithmic(kind) {
-    const values = this.lines.map((one) => one[kind] ?? one[`valid_${kind}`]).filter((value) => value !== undefined);
-    return values.length > 3 && Math.min(...values) > 0 && Math.max(...values) > 30 * Math.min(...values);
+  logarithmic(metric) {
+    const values = this.lines
+      .map((one) => one[metric] ?? one[`valid_${metric}`])
+      .filter((value) => value !== undefined);
+    return (
+      values.length > 3 && Math.min(...values) > 0 && Math.max(...values) > 30 * Math.min(...values)
+    );
   }
 
-  // What was measured nearest to a step, in words.
-  at(kind, step) {
+  // The values nearest to a step, as text.
+  at(metric, step) {
     const near = SERIES.map(([split, name]) => {
-      const having = this.lines.filter((one) => `${split}${kind}` in one);
+      const having = this.lines.filter((one) => `${split}${metric}` in one);
       if (!having.length) return null;
-      const one = having.reduce((best, other) => (Math.abs(other.step - step) < Math.abs(best.step - step) ? other : best));
-      return `${name} ${Number(one[`${split}${kind}`].toPrecision(4))} at ${one.step}`;
+      const one = having.reduce((best, other) =>
+        Math.abs(other.step - step) < Math.abs(best.step - step) ? other : best,
+      );
+      return `${name} ${Number(one[`${split}${metric}`].toPrecision(4))} at ${one.step}`;
     });
     return near.filter(Boolean).join(" · ");
   }

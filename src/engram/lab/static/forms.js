@@ -1,43 +1,78 @@
-// A form made of what controls.py says of the fields of a dataclass.
+// A form of the fields of a dataclass, as `controls` of core/config.py describes them.
 
-import { fresh, h } from "./dom.js";
+import { uniqueId, h } from "./dom.js";
 
 const number = (text) => (text.trim() === "" ? NaN : Number(text));
 
-// fields: what `controls` lists; values: name -> value to begin with; change: called after every change.
-// Returns an element with values(), set(values) and blame(sentence).
+// fields: list of `controls`; values: initial value of each name; change: called after every change with the name.
+// Returns an element with values(), set(values) and showError(message), which marks the field that the message names.
 export function form(fields, values, change, suggestions = {}) {
-  const rows = fields.map((field) => row(field, values[field.name] ?? field.value, change, suggestions[field.name]));
+  const rows = fields.map((field) =>
+    buildRow(field, values[field.name] ?? field.value, change, suggestions[field.name]),
+  );
   const groups = new Map();
-  rows.forEach((one) => groups.set(one.field.group, [...(groups.get(one.field.group) ?? []), one.element]));
-  const sets = [...groups].map(([group, elements]) => h("fieldset", group && h("legend", group.replaceAll("_", " ")), h("div", { class: "fields" }, elements)));
+  rows.forEach((one) =>
+    groups.set(one.field.group, [...(groups.get(one.field.group) ?? []), one.element]),
+  );
+  const sets = [...groups].map(([group, elements]) =>
+    h(
+      "fieldset",
+      group && h("legend", group.replaceAll("_", " ")),
+      h("div", { class: "fields" }, elements),
+    ),
+  );
   const element = h("div", { class: "form" }, sets);
   const find = (name) => rows.find((one) => one.field.name === name);
   return Object.assign(element, {
     values: () => Object.fromEntries(rows.map((one) => [one.field.name, one.read()])),
-    set: (given) => Object.entries(given).forEach(([name, value]) => find(name)?.write(value)),
-    blame: (sentence) => rows.forEach((one) => one.blame(sentence && mentions(sentence, one.field) ? sentence : "")),
+    set: (changes) => Object.entries(changes).forEach(([name, value]) => find(name)?.write(value)),
+    showError: (message) =>
+      rows.forEach((one) => one.showError(message && mentions(message, one.field) ? message : "")),
   });
 }
 
-const mentions = (sentence, field) => new RegExp(`(^|[^a-z_-])(${field.name.replace(/_$/, "")}|${field.flag})([^a-z_-]|$)`, "i").test(sentence.slice(0, 60));
+const mentions = (message, field) =>
+  new RegExp(`(^|[^a-z_-])(${field.name.replace(/_$/, "")}|${field.flag})([^a-z_-]|$)`, "i").test(
+    message.slice(0, 60),
+  );
 
-function row(field, value, change, suggested) {
-  const id = fresh("field");
-  const wrongly = h("span", { class: "wrongly", role: "alert" });
-  const input = made(field, id, suggested);
+function buildRow(field, value, change, suggested) {
+  const id = uniqueId("field");
+  const error = h("span", { class: "error", role: "alert" });
+  const input = buildInput(field, id, suggested);
   write(input, field, value);
-  input.addEventListener("input", () => { wrongly.textContent = ""; input.classList.remove("wrong"); change(field.name); });
+  input.addEventListener("input", () => {
+    error.textContent = "";
+    input.classList.remove("invalid");
+    change(field.name);
+  });
   const label = h("label", { for: id }, field.flag.replaceAll("-", " "));
   const help = h("span", { class: "soft" }, field.help + range(field));
-  const list = suggested && !(input instanceof HTMLSelectElement) && h("datalist", { id: `${id}-list` }, suggested.map((one) => h("option", { value: one })));
-  const element = h("div", { class: "field", data: { field: field.name } },
-    field.kind === "bool" ? h("div", { class: "row" }, input, label) : [label, input], list, wrongly, help);
+  const list =
+    suggested &&
+    !(input instanceof HTMLSelectElement) &&
+    h(
+      "datalist",
+      { id: `${id}-list` },
+      suggested.map((one) => h("option", { value: one })),
+    );
+  const element = h(
+    "div",
+    { class: "field", data: { field: field.name } },
+    field.kind === "bool" ? h("div", { class: "row" }, input, label) : [label, input],
+    list,
+    error,
+    help,
+  );
   return {
-    field, element,
+    field,
+    element,
     read: () => read(input, field),
     write: (one) => write(input, field, one),
-    blame: (sentence) => { wrongly.textContent = sentence; input.classList.toggle("wrong", Boolean(sentence)); },
+    showError: (message) => {
+      error.textContent = message;
+      input.classList.toggle("invalid", Boolean(message));
+    },
   };
 }
 
@@ -47,14 +82,32 @@ function range({ low, high, positive }) {
   return high === null || high === undefined ? ` (${low} or more)` : ` (${low} to ${high})`;
 }
 
-function made(field, id, suggested) {
-  if (field.kind === "choice") return h("select", { id, name: field.name }, field.options.map((one) => h("option", { value: one }, one)));
+function buildInput(field, id, suggested) {
+  if (field.kind === "choice")
+    return h(
+      "select",
+      { id, name: field.name },
+      field.options.map((one) => h("option", { value: one }, one)),
+    );
   if (field.kind === "bool") return h("input", { id, name: field.name, type: "checkbox" });
   if (field.kind === "int" || field.kind === "float") {
     const step = field.kind === "int" ? 1 : "any";
-    return h("input", { id, name: field.name, type: "number", step, min: field.low ?? false, max: field.high ?? false });
+    return h("input", {
+      id,
+      name: field.name,
+      type: "number",
+      step,
+      min: field.low ?? false,
+      max: field.high ?? false,
+    });
   }
-  return h("input", { id, name: field.name, type: "text", spellcheck: "false", list: suggested ? `${id}-list` : false });
+  return h("input", {
+    id,
+    name: field.name,
+    type: "text",
+    spellcheck: "false",
+    list: suggested ? `${id}-list` : false,
+  });
 }
 
 function write(input, field, value) {
@@ -65,8 +118,13 @@ function write(input, field, value) {
 function read(input, field) {
   if (field.kind === "bool") return input.checked;
   if (field.kind === "int" || field.kind === "float") return number(input.value);
-  if (field.kind === "numbers") return input.value.split(/[\s,]+/).filter(Boolean).map(Number);
+  if (field.kind === "numbers")
+    return input.value
+      .split(/[\s,]+/)
+      .filter(Boolean)
+      .map(Number);
   if (field.kind === "texts") return input.value.split(/\s+/).filter(Boolean);
-  if (field.kind === "choice") return field.options.find((one) => String(one) === input.value) ?? input.value;
+  if (field.kind === "choice")
+    return field.options.find((one) => String(one) === input.value) ?? input.value;
   return input.value;
 }

@@ -1,0 +1,157 @@
+"""Train from Python, on a named data set, on files or on data in memory.
+
+run = engram.run("cnn", data="fashion", steps=500)       # a data set by name, or a path
+run = engram.run("mlp", data=(X, y))                     # arrays; or a data frame with target="price"
+run = engram.run("gpt", data="some text …")              # a text, a list of texts, an iterator
+run = engram.run(resume="runs/cnn-1", steps=1000)        # resumes a run
+
+run.model, run.metrics, run.history, run.figures(), run.report, run.path
+"""
+
+import functools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import nn
+
+from engram.core.errors import EngramError, unknown
+from engram.core.registry import get_recipe
+from engram.core.seeding import isolated_eval
+from engram.data import python_data
+from engram.data.progress import silence
+from engram.hub.load import load
+from engram.plots.curves import curves
+from engram.plots.figure import Figure
+from engram.plots.report import WriteReport
+from engram.training import process_group
+from engram.training.progress import ProgressBar
+from engram.training.run import Run
+from engram.training.train import train
+
+
+class TrainedRun:
+    """A run that has been trained: its model, metrics and figures."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    @functools.cached_property
+    def model(self) -> nn.Module:
+        """The resulting model, in eval mode, with its tokenizer or with `predict` if it has one."""
+        return load(self.path)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The final metrics."""
+        found: dict[str, float] = {}
+        for row in self.history:
+            found.update(row)
+        return found
+
+    @property
+    def history(self) -> list[dict[str, float]]:
+        """All recorded metrics, a row for each line of metrics.jsonl; `pandas.DataFrame(run.history)` is a table."""
+        return self.run.folder.metrics()
+
+    @property
+    def path(self) -> Path:
+        """The run folder."""
+        return self.run.folder.path
+
+    @property
+    def report(self) -> Path:
+        """The report, an HTML page."""
+        return self.path / "report.html"
+
+    def figures(self) -> "Figures":
+        """The figures of the report: learning curves, and those of the recipe."""
+        run = self.run
+        with isolated_eval(run.learner.model, run.recipe.seed):
+            return Figures([*curves(self.history, run.recipe.learns), *run.recipe.figures(run.learner, run.data)])
+
+    def __repr__(self) -> str:
+        last = {name: value for name, value in self.metrics.items() if name.startswith("test_") and "." not in name}
+        values = ", ".join(f"{name}={value:.4g}" for name, value in last.items())
+        return f"<run of {self.run.recipe.name} in {self.path}, step {self.run.step}: {values}>"
+
+
+class Figures(Sequence[Figure]):
+    """Figures of a run; the last expression of a notebook cell shows them."""
+
+    def __init__(self, figures: Sequence[Figure]) -> None:
+        self.list = list(figures)
+
+    def __len__(self) -> int:
+        return len(self.list)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return a figure by its place or title."""
+        if not isinstance(index, str):
+            return self.list[index]
+        named = {figure.title: figure for figure in self.list}
+        if index not in named:
+            raise unknown("figure", index, named)
+        return named[index]
+
+    def __iter__(self) -> Iterator[Figure]:
+        return iter(self.list)
+
+    def __repr__(self) -> str:
+        return f"<figures: {', '.join(figure.title for figure in self.list)}>"
+
+    def _repr_html_(self) -> str:
+        return "".join(figure.to_html() for figure in self.list)
+
+
+def run(
+    name: str | None = None,
+    *,
+    data: Any = None,
+    out: str | Path | None = None,
+    resume: str | Path | None = None,
+    preset: str = "small",
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    quiet: bool = False,
+    **changes: Any,
+) -> TrainedRun:
+    """Train a recipe, or resume a run; everything is kept in a run folder.
+
+    Args:
+        name: recipe, as `engram list` shows it; left out when resuming
+        data: name of a data set, a path, or data in memory: an array, (X, y), a data frame, a Hugging Face data set, a
+            text, a list of texts, an iterator of texts or rows
+        out: run folder; by default runs/NAME-1, runs/NAME-2 …
+        resume: run folder to resume, with `steps` or `minutes` as new limits if given
+        preset: named set of defaults
+        device: "cpu", "cuda", or "auto" for a GPU if there is one
+        quiet: show no progress
+        changes: settings of the recipe, as `engram run NAME --help` lists them (`weight_decay=0.1`)
+    """
+    if (name is None) == (resume is None):
+        raise EngramError("engram.run takes the name of a recipe, or resume=FOLDER.")
+    with silence(quiet), process_group.join(device=device):
+        run = (
+            _resume(Path(resume), data, changes)
+            if resume is not None
+            else _start(str(name), data, out, preset, changes)
+        )
+        train(run, [*([] if quiet else [ProgressBar()]), WriteReport()])
+    return TrainedRun(run)
+
+
+def _start(name: str, data: Any, out: str | Path | None, preset: str, changes: dict[str, Any]) -> Run:
+    cls = get_recipe(name)
+    if isinstance(data, Path):
+        data = str(data)
+    in_memory = data is not None and (not isinstance(data, str) or python_data.is_text(data))
+    given = {} if data is None else {"data": python_data.store(data) if in_memory else data}
+    lists = {field: tuple(value) for field, value in changes.items() if isinstance(value, list)}
+    return Run.start(cls.from_preset(preset, **given, **{**changes, **lists}), Path(out) if out else None)
+
+
+def _resume(folder: Path, data: Any, changes: dict[str, Any]) -> Run:
+    fixed = [*([] if data is None else ["data"]), *(name for name in changes if name not in ("steps", "minutes"))]
+    if fixed:
+        raise EngramError(f"A resumed run keeps its settings: {', '.join(fixed)} cannot change, steps and minutes can.")
+    return Run.resume(folder, **changes)

@@ -1,0 +1,113 @@
+"""engram predict: predictions of a trained model on new files."""
+
+import csv
+import json as jsonlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from engram.cli.flags import call
+from engram.core.errors import EngramError
+
+Row = dict[str, Any]
+FORMATS = (".csv", ".jsonl", ".parquet")
+
+
+def command(argv: Sequence[str]) -> int:
+    return call(predict, argv, "predict")
+
+
+def predict(run: str, files: tuple[str, ...], out: Path = Path(), batch: int = 256, json: bool = False) -> int:
+    """Predict with the model of a run: images, rows of a table, or lines of text.
+
+    Args:
+        run: the run folder of a classifier, a regressor, a translator or a masked language model
+        files: files, folders or globs; - reads lines of text from standard input
+        out: file of the predictions, which must not exist: .csv, .jsonl or .parquet [default: print CSV]
+        batch: inputs predicted at a time
+        json: print a JSON object per line instead of CSV
+    """
+    from engram.hub.load import load_run_predictor
+
+    if not files:
+        raise EngramError("engram predict needs files to predict from: engram predict RUN FILES.")
+    if batch < 1:
+        raise EngramError(f"--batch must be at least 1, not {batch}.")
+    if out != Path() and out.suffix not in FORMATS:
+        raise EngramError(f"The predictions cannot be written as {out}: the name must end in {', '.join(FORMATS)}.")
+    if out.exists() and out != Path():
+        raise EngramError(f"{out} is there already: name another file, or remove it.")
+    predictor = load_run_predictor(run)
+    paths = [str(path) for path in predictor.find_files(files)]
+    rows, console = 0, Console(stderr=True)
+    with open_writer(out, json) as write, console.status("predicting") as status:
+        for part in predictor.predict_files(paths, batch):
+            write(part)
+            rows += len(part)
+            status.update(f"{rows:,} predicted")
+    if out != Path():
+        print(f"{rows:,} predictions in {out}")
+    return 0
+
+
+@contextmanager
+def open_writer(out: Path, json: bool) -> Iterator[Callable[[list[Row]], None]]:
+    """Yield a function that writes rows to a file, which appears when it is complete, or to standard output."""
+    if out == Path():
+        yield JSONLines(sys.stdout).write if json else CSV(sys.stdout).write
+        return
+    temporary = out.with_name(f".{out.name}.part")
+    try:
+        if out.suffix == ".parquet":
+            kept: list[Row] = []
+            yield kept.extend
+            write_parquet(temporary, kept)
+        else:
+            with temporary.open("w", encoding="utf-8", newline="") as stream:
+                yield (CSV(stream) if out.suffix == ".csv" else JSONLines(stream)).write
+        temporary.replace(out)
+    except OSError as error:
+        raise EngramError(f"{out} cannot be written: {error.strerror or error}.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+class CSV:
+    """Writes rows as CSV, with a header before the first."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+        self.writer: csv.DictWriter[str] | None = None
+
+    def write(self, rows: list[Row]) -> None:
+        """Write rows."""
+        if self.writer is None and rows:
+            self.writer = csv.DictWriter(self.stream, list(rows[0]), lineterminator="\n")
+            self.writer.writeheader()
+        if self.writer is not None:
+            self.writer.writerows(rows)
+
+
+class JSONLines:
+    """Writes rows as JSON objects, one per line."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def write(self, rows: list[Row]) -> None:
+        """Write rows."""
+        for row in rows:
+            self.stream.write(jsonlib.dumps(row, ensure_ascii=False) + "\n")
+
+
+def write_parquet(path: Path, rows: list[Row]) -> None:
+    """Write rows as a Parquet file."""
+    try:
+        from pyarrow import Table, parquet
+    except ImportError:
+        raise EngramError("Writing Parquet files needs pyarrow: pip install 'engram[parquet]'.") from None
+    parquet.write_table(Table.from_pylist(rows), path)

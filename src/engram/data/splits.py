@@ -1,0 +1,41 @@
+"""Random splits of data sets that come without any, the same on every machine."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engram.core.errors import EngramError
+from engram.data.columns import Bitmaps
+from engram.data.dataset import Split
+
+
+def fixed_permutation(count: int) -> Tensor:
+    """Return a permutation that never changes; NumPy guarantees this stream across versions, torch does not."""
+    keys = np.random.PCG64(0).random_raw(count)
+    return torch.from_numpy(np.argsort(keys, kind="stable"))
+
+
+def random_split(split: Split, **sizes: int) -> dict[str, Split]:
+    """Split at random into parts of the given sizes; within a part the samples keep their order."""
+    parts = torch.split(fixed_permutation(len(split)), list(sizes.values()))
+    return {name: _view(split, part.sort().values) for name, part in zip(sizes, parts, strict=True)}
+
+
+def _view(split: Split, rows: Tensor) -> Split:
+    bitmaps = {name: column.view(rows) for name in split if isinstance(column := split[name], Bitmaps)}
+    rest = Split({name: split[name] for name in split if name not in bitmaps})
+    return Split({**bitmaps, **rest.take(rows).columns})
+
+
+def split_text(text: str) -> tuple[str, str]:
+    """Return the first 90 % of a text for training and the rest for validation."""
+    place = int(len(text) * 0.9)
+    return text[:place], text[place:]
+
+
+def split_sizes(train: int) -> dict[str, int]:
+    """Return the sizes of the splits of a generated data set with `train` training samples."""
+    if not isinstance(train, int) or train < 1:
+        raise EngramError(f"count is a whole number of samples from 1, not {train}.")
+    tenth = max(1, train // 10)
+    return {"train": train, "valid": tenth, "test": tenth}

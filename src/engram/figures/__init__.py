@@ -1,1 +1,0 @@
-"""(model, data) → figure: one file per kind of view."""

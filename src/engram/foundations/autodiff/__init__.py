@@ -1,0 +1,51 @@
+"""Expressions on NumPy arrays that know their own gradients; nothing else of engram is needed here."""
+
+from engram.foundations.autodiff.functions import (
+    absolute,
+    arctan,
+    bernoulli_cross_entropy,
+    concatenate,
+    convolve,
+    cos,
+    cross_entropy,
+    exp,
+    log,
+    logistic,
+    maximum,
+    relu,
+    sin,
+    softmax,
+    softplus,
+    sqrt,
+    squared_error,
+    tanh,
+)
+from engram.foundations.autodiff.graph import backpropagate, topological_order
+from engram.foundations.autodiff.var import Op, Var, gradients, no_grad
+
+__all__ = [
+    "Op",
+    "Var",
+    "absolute",
+    "arctan",
+    "bernoulli_cross_entropy",
+    "concatenate",
+    "convolve",
+    "cos",
+    "cross_entropy",
+    "exp",
+    "gradients",
+    "topological_order",
+    "log",
+    "logistic",
+    "maximum",
+    "no_grad",
+    "relu",
+    "sin",
+    "softmax",
+    "softplus",
+    "sqrt",
+    "squared_error",
+    "tanh",
+    "backpropagate",
+]

@@ -1,0 +1,254 @@
+"""Autoregressive text generation with a KV cache: sampling, beam search and speculative decoding.
+
+B rows, T tokens. A `LanguageModel` makes a decoder, which returns the logits after rows of tokens. The decoder of a
+Transformer keeps a KV cache: rows that grew cost only their new tokens, and rows that were cut back cost nothing. Rows
+of unequal length are left-padded behind a mask, each token keeps its own position id, and all rows end together. One
+token after one row goes through all layers in one fused kernel (`generation/fused_decode`).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from engram.core.errors import EngramError
+from engram.core.tap import is_watching
+from engram.generation import sampling
+from engram.generation.fused_decode import decode_token, prepare_layers
+from engram.generation.sampling import (
+    Beam,
+    SamplingParams,
+    accept_draft,
+    probabilities,
+    sample_token,
+    window_start,
+)
+from engram.nn.attention import KVCache, causal_mask
+
+
+class Decoder(Protocol):
+    """Returns the logits after rows of tokens, and may cache what it has computed."""
+
+    def __call__(self, rows: Sequence[Sequence[int]], last: int = 1) -> Tensor:
+        """Logits of the token after each of the last `last` tokens of each row, B × last × V."""
+
+    def reorder(self, row_B: Tensor) -> None:
+        """Reorder the cache: row i becomes a copy of row `row_B[i]` (beam search)."""
+
+
+class LanguageModel(ABC):
+    """A model of the next token, which can therefore generate text."""
+
+    config: Any
+
+    @abstractmethod
+    def make_decoder(self, *, cached: bool = True) -> Decoder:
+        """Make a decoder; without a cache it reads all tokens anew at each step."""
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        max_new_tokens: int = 100,
+        params: SamplingParams = SamplingParams(),  # noqa: B008 (frozen)
+        **options: Any,
+    ) -> list[list[int]]:
+        """Continue each prompt up to its end or `max_new_tokens`; `options` are those of `stream_batch`."""
+        eos_id = options.get("eos_id")
+        rows: list[list[int]] = [[] for _ in prompts]
+        for tokens in stream_batch(self, prompts, max_new_tokens, params, **options):
+            for row, token in zip(rows, tokens, strict=True):
+                row.append(token)
+        return [row[: row.index(eos_id)] if eos_id in row else row for row in rows]
+
+    def beam_search(
+        self,
+        prompt: Sequence[int],
+        max_new_tokens: int = 100,
+        num_beams: int = 4,
+        *,
+        eos_id: int | None = None,
+        length_penalty: float = 1.0,
+    ) -> list[Beam]:
+        """Return the most probable continuations that beam search finds, best first."""
+        check_prompts(self, [prompt])
+        decoder, rows = self.make_decoder(), [list(prompt)]
+
+        def step(token_BT: Tensor, row_B: Tensor | None) -> Tensor:
+            if row_B is not None:
+                decoder.reorder(row_B)
+                rows[:] = [[*rows[i], int(token)] for i, token in zip(row_B.tolist(), token_BT[:, 0], strict=True)]
+            return decoder(rows)[:, -1]
+
+        return sampling.beam_search(
+            step, prompt, num_beams=num_beams, max_new_tokens=max_new_tokens, eos_id=eos_id,
+            length_penalty=length_penalty,
+        )  # fmt: skip
+
+
+class TransformerDecoder:
+    """Decoder of a causal Transformer with a KV cache."""
+
+    def __init__(self, model: Any, *, cached: bool = True) -> None:
+        self.model, self.cached = model, cached
+        self.fused_layers = prepare_layers(model.blocks) if cached else None
+        self.clear()
+
+    def clear(self) -> None:
+        """Empty the KV cache."""
+        self.cache: list[KVCache] = []
+        self.x_BT, self.padding_B = torch.empty(0, 0, dtype=torch.long), torch.empty(0, dtype=torch.long)
+
+    @torch.no_grad()
+    def __call__(self, rows: Sequence[Sequence[int]], last: int = 1) -> Tensor:
+        """Logits of the token after each of the last `last` tokens of each row, B × last × V."""
+        context = self.model.config.context
+        windows = [row[window_start(len(row), context) :] for row in rows]
+        width = max(map(len, windows))
+        padding_B = torch.tensor([width - len(window) for window in windows])
+        x_BT = torch.tensor([[0] * (width - len(window)) + list(window) for window in windows])
+        cached = min(self._common_prefix(x_BT, padding_B), width - last)
+        if cached <= 0 or not self.cached:
+            cached, self.cache = 0, [KVCache(context) for _ in self.model.blocks]
+        for layer in self.cache:
+            layer.length = cached
+        self.x_BT, self.padding_B = x_BT, padding_B
+        if self.fused_layers is not None and x_BT[:, cached:].shape == (1, 1) and cached and not is_watching():
+            h_BTE = self.model.embed(x_BT[:, cached:], cached)
+            decode_token(self.fused_layers, h_BTE[0, 0], self.cache)
+            return self.model.logits(h_BTE)
+        cache = self.cache if self.cached else None
+        return self.model(x_BT[:, cached:], cache=cache, last=last, **self._padding_arguments(cached, width))
+
+    def _common_prefix(self, x_BT: Tensor, padding_B: Tensor) -> int:
+        """Number of leading columns that are in the KV cache already."""
+        if not self.cache or not torch.equal(padding_B, self.padding_B):
+            return 0
+        width = min(x_BT.shape[1], self.x_BT.shape[1])
+        same_T = (x_BT[:, :width] == self.x_BT[:, :width]).all(0)
+        return width if same_T.all() else int(same_T.int().argmin())
+
+    def _padding_arguments(self, cached: int, width: int) -> dict[str, Tensor]:
+        """Mask and position ids of left-padded rows, {} without padding; padding attends to itself."""
+        if not self.padding_B.any():
+            return {}
+        position_ids_BT = torch.arange(width) - self.padding_B[:, None]
+        mask_BTS = (position_ids_BT >= 0)[:, None] & causal_mask(width, width)
+        mask_BTS = mask_BTS | torch.eye(width, dtype=torch.bool)
+        return {"mask": mask_BTS[:, None, cached:], "position_ids_BT": position_ids_BT[:, cached:].clamp(min=0)}
+
+    def reorder(self, row_B: Tensor) -> None:
+        """Reorder the cache: row i becomes a copy of row `row_B[i]` (beam search)."""
+        for layer in self.cache:
+            layer.reorder(row_B)
+        self.x_BT, self.padding_B = self.x_BT[row_B], self.padding_B[row_B]
+
+
+def stream(
+    model: LanguageModel,
+    prompt: Sequence[int],
+    max_new_tokens: int,
+    params: SamplingParams,
+    *,
+    generator: torch.Generator | None = None,
+    eos_id: int | None = None,
+    cached: bool = True,
+) -> Iterator[int]:
+    """Yield the continuation of a prompt, token by token."""
+    for tokens in stream_batch(
+        model, [prompt], max_new_tokens, params, generator=generator, eos_id=eos_id, cached=cached
+    ):
+        yield tokens[0]
+
+
+def stream_batch(
+    model: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    max_new_tokens: int,
+    params: SamplingParams,
+    *,
+    generator: torch.Generator | None = None,
+    eos_id: int | None = None,
+    cached: bool = True,
+) -> Iterator[list[int]]:
+    """Yield the next token of each prompt, of any lengths, until all have ended."""
+    check_prompts(model, prompts)
+    rows, decoder = [list(prompt) for prompt in prompts], model.make_decoder(cached=cached)
+    ended = [False] * len(prompts)
+    for _ in range(max_new_tokens):
+        logits_BV = decoder(rows)[:, -1]
+        seen_BT = seen_tokens(rows) if params.repetition_penalty != 1 else None
+        tokens = sample_token(logits_BV, params, generator, seen_BT).tolist()
+        ended = [was or token == eos_id for was, token in zip(ended, tokens, strict=True)]
+        if all(ended):
+            return
+        for row, token in zip(rows, tokens, strict=True):
+            row.append(token)
+        yield tokens
+
+
+def seen_tokens(rows: Sequence[Sequence[int]]) -> Tensor:
+    """Return the tokens of each row, B × T, padded with the row's last token."""
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[row[-1]] * (width - len(row))] for row in rows])
+
+
+def check_prompts(model: LanguageModel, prompts: Sequence[Sequence[int]]) -> None:
+    """Refuse empty prompts and unknown tokens."""
+    vocabulary = model.config.vocabulary
+    for prompt in prompts:
+        if not prompt:
+            raise EngramError("A prompt must have at least one token.")
+        if min(prompt) < 0 or max(prompt) >= vocabulary:
+            raise EngramError(f"Tokens go from 0 to {vocabulary - 1}, and {max(prompt)} is in the prompt.")
+
+
+def speculative_decode(
+    model: Any,
+    draft: Any,
+    prompt: Sequence[int],
+    max_new_tokens: int,
+    params: SamplingParams,
+    *,
+    draft_tokens: int = 4,
+    generator: torch.Generator | None = None,
+    eos_id: int | None = None,
+) -> Iterator[int]:
+    """Speculative decoding: a smaller model drafts tokens, which `model` accepts or replaces."""
+    if draft.config.vocabulary != model.config.vocabulary:
+        sizes = f"{draft.config.vocabulary} and {model.config.vocabulary}"
+        raise EngramError(f"The draft must have the model's own vocabulary, and they have {sizes} tokens.")
+    check_prompts(model, [prompt])
+    draft_tokens = min(draft_tokens, model.config.context // 2, draft.config.context // 2)
+    row, left = list(prompt), max_new_tokens
+    decoder, draft_decoder = TransformerDecoder(model), TransformerDecoder(draft)
+    while left > 0:
+        drafted, q = list[int](), list[Tensor]()
+        for _ in range(min(draft_tokens, left - 1)):
+            logits_1V = draft_decoder([row + drafted])[:, -1]
+            q.append(probabilities(logits_1V, params, seen_tokens([row + drafted])))
+            drafted.append(int(torch.multinomial(q[-1], 1, generator=generator)))
+        p_TV = target_probabilities(decoder, row, drafted, params)
+        accepted = accept_draft(drafted, p_TV, torch.cat(q) if q else p_TV[:0], generator)
+        for token in accepted[:left]:
+            if token == eos_id:
+                return
+            yield token
+            row.append(token)
+        left -= len(accepted)
+
+
+def target_probabilities(
+    decoder: TransformerDecoder, row: list[int], drafted: list[int], params: SamplingParams
+) -> Tensor:
+    """Probabilities of the target model after the row and after each drafted token, T × V."""
+    context = decoder.model.config.context
+    prefixes = [row + drafted[:i] for i in range(len(drafted) + 1)]
+    if window_start(len(row) + len(drafted), context) != window_start(len(row), context):  # the window moves between
+        return torch.cat([probabilities(decoder([one])[:, -1], params, seen_tokens([one])) for one in prefixes])
+    logits_TV = decoder([row + drafted], last=len(drafted) + 1)[0]
+    if params.repetition_penalty == 1:
+        return probabilities(logits_TV, params)
+    seen = [seen_tokens([one]) for one in prefixes]
+    return torch.cat([probabilities(z[None], params, ids) for z, ids in zip(logits_TV, seen, strict=True)])

@@ -1,0 +1,126 @@
+"""Load models from a run folder, from a Hugging Face checkpoint in a folder, or from the hub by name.
+
+model = engram.load("runs/cnn-1")
+model = engram.load("gpt2")
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from torch import nn
+
+from engram.core.config import from_json
+from engram.core.errors import EngramError
+from engram.core.model_size import bytes_of, limit_model_size
+from engram.core.recipe import AnyRecipe
+from engram.core.registry import registry
+from engram.data.dataset import Info
+from engram.data.tokenizer import Tokenizer
+from engram.hub import huggingface
+from engram.hub.predict import Predictor, find_predictor
+from engram.nn.lora import apply_lora, lora_rank, merge_lora
+from engram.training.run import Run, load_weights, recipe_class
+from engram.training.run_folder import RunFolder
+
+
+def load(source: str | Path) -> nn.Module:
+    """Load the model of a run folder or of a Hugging Face checkpoint (a folder, or a name on the hub), in eval mode.
+
+    It needs neither the data nor the checkpoints of the run. A text model has its `tokenizer` as attribute.
+    """
+    if is_run(source):
+        return load_run_model(RunFolder.open(Path(source)))
+    found = huggingface.load_checkpoint(source)
+    return attach_tokenizer(found.model, found.tokenizer).eval()
+
+
+def load_run_model(folder: RunFolder) -> nn.Module:
+    """Load the model of a run folder from config.json and its weights."""
+    config = folder.read_json("config.json")
+    cls = recipe_class(folder).Model
+    if config.pop("architecture", None) != cls.__name__:
+        raise EngramError(f"{folder.path / 'config.json'} does not describe a {cls.__name__}.")
+    weights = folder.weights()
+    with limit_model_size(bytes_of(weights), folder.path / "config.json"):
+        model = cls(from_json(cls.Config(), config))  # type: ignore[attr-defined]
+    if rank := lora_rank(weights):
+        apply_lora(model, rank)
+    load_weights(model, weights, folder.path)
+    merge_lora(model)
+    tokenizer = folder.path / "tokenizer.json"
+    attach_tokenizer(model, Tokenizer.load(tokenizer) if tokenizer.exists() else None)
+    return attach_predict(model, folder.path).eval()
+
+
+def attach_predict(model: nn.Module, folder: Path) -> nn.Module:
+    """Set `model.predict` (and `predict_proba` of a classifier) if the recipe of the run predicts."""
+    predictor = find_predictor(model, folder)
+    for name in ("predict", "predict_proba"):
+        if predictor is not None and hasattr(predictor, name):
+            setattr(model, name, getattr(predictor, name))
+    return model
+
+
+def load_run_predictor(source: str | Path) -> Predictor:
+    """Load the model of a run folder for predictions on new inputs."""
+    folder = RunFolder.open(Path(source))
+    predictor = find_predictor(load_run_model(folder), folder.path)
+    if predictor is None:
+        raise EngramError(f"{source} is a run of {recipe_class(folder).name}, which predicts nothing about new inputs.")
+    return predictor
+
+
+def attach_tokenizer(model: nn.Module, tokenizer: Tokenizer | None) -> nn.Module:
+    """Set `model.tokenizer`."""
+    model.tokenizer = tokenizer  # type: ignore[assignment]
+    return model
+
+
+@dataclass(frozen=True)
+class CheckpointRun:
+    """A checkpoint with the attributes of a run that `sample` and `inspect` need."""
+
+    recipe: AnyRecipe
+    learner: Any
+    data: Any
+    folder: RunFolder
+    step: int = 0
+
+
+def is_run(source: str | Path) -> bool:
+    """Whether `source` is a run folder, even a damaged one, and not a Hugging Face checkpoint."""
+    path = Path(source)
+    return (path / "recipe.json").exists() or (path.exists() and not huggingface.is_checkpoint(path))
+
+
+def open_run(source: str, step: int | None = None) -> Any:
+    """Open the run of a folder, or a checkpoint as a `CheckpointRun` whose outputs go to runs/NAME."""
+    path = Path(source)
+    if is_run(source):
+        return Run.open(path, step)
+    found = huggingface.load_checkpoint(source)
+    recipe = recipe_of_model(type(found.model), source)
+    info = Info(
+        name=source, title=f"checkpoint {source}", kind="checkpoint", license="its own", source=source, columns={},
+        sizes={},
+    )  # fmt: skip
+    made: Any = recipe()  # every family has a recipe that can start from a checkpoint
+    learner = SimpleNamespace(model=found.model)
+    return CheckpointRun(made, learner, made.data_of_checkpoint(found, info), RunFolder(Path("runs") / path.name))
+
+
+def find_recipe(source: str) -> type[AnyRecipe]:
+    """Return the recipe class of a run, or the one that trains the model class of a checkpoint."""
+    if is_run(source):
+        return recipe_class(RunFolder.open(Path(source)))
+    return recipe_of_model(huggingface.get_model_class(source), source)
+
+
+def recipe_of_model(model: type[nn.Module], source: str) -> type[AnyRecipe]:
+    """Return the first recipe that trains this model class."""
+    for cls in registry().values():
+        if cls.Model is model:
+            return cls
+    raise EngramError(f"{source} holds a {model.__name__}, which no recipe trains.")

@@ -1,1 +1,0 @@
-"""To and from other libraries: Hugging Face checkpoints, SentencePiece vocabularies, ONNX."""

@@ -1,1 +1,0 @@
-"""One system per file, with the learner that only it needs beside it."""

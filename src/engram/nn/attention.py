@@ -1,0 +1,190 @@
+r"""Scaled dot-product attention, multi-head attention and the KV cache (Vaswani et al. 2017, section 3.2).
+
+    \text{select}(q, K, V) = v_j,\quad j = \text{argmax}_i\, q \cdot k_i       hard selection, as in a database     (1)
+    A = \text{softmax}(Q K^T / (\tau \sqrt{D}) + M)                         attention weights                    (2)
+    \text{attention}(Q, K, V) = A V                                         soft selection; (1) for \tau \to 0    (3)
+    Q = x W_q + b_q,\quad K = z W_k + b_k,\quad V = z W_v + b_v             projections; self-attention: z = x   (4)
+    \text{multi-head}(x, z) = \text{concat}(\text{head}_1, ..., \text{head}_H) W_o + b_o      multi-head         (5)
+
+    Symbols:
+        Q, K, V            queries, keys, values
+        A                  attention weights
+        M                  mask: 0 where a token may be attended to, minus infinity elsewhere
+        \tau               temperature
+        x, z               tokens that attend, tokens attended to
+        B, T, S, E         batch, query tokens, key tokens, model width
+        H, G, D            heads, key/value heads, head width
+
+Boolean masks are true where a token may be attended to. With G < H, groups of heads share keys and values
+(grouped-query attention, GQA; Ainslie et al. 2023). The fused kernel never forms A; while the tap "weights" is watched,
+the reference form runs instead.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from engram.core.errors import EngramError
+from engram.core.tap import is_watched, tap
+from engram.nn.linear import Linear
+from engram.nn.position import RotaryEmbedding
+
+
+def attention(
+    q_BHTD: Tensor, k_BGSD: Tensor, v_BGSD: Tensor, mask: Tensor | None = None, *, causal: bool = False
+) -> Tensor:
+    """Fused attention (2), (3): B × H × T × D. `causal` aligns the last query with the last key."""
+    T, S = q_BHTD.shape[2], k_BGSD.shape[2]
+    if causal and T > 1 and (mask is not None or T != S):
+        causal_TS = causal_mask(T, S, q_BHTD.device)
+        mask = causal_TS if mask is None else mask & causal_TS
+    is_causal = causal and mask is None and T > 1
+    grouped = q_BHTD.shape[1] != k_BGSD.shape[1]
+    return F.scaled_dot_product_attention(q_BHTD, k_BGSD, v_BGSD, mask, is_causal=is_causal, enable_gqa=grouped)
+
+
+def reference_attention(
+    q_BHTD: Tensor,
+    k_BGSD: Tensor,
+    v_BGSD: Tensor,
+    mask: Tensor | None = None,
+    *,
+    causal: bool = False,
+    temperature: float = 1.0,
+) -> Tensor:
+    """Attention (2), (3) step by step, with its weights tapped; temperature 0 is hard selection (1)."""
+    group = q_BHTD.shape[1] // k_BGSD.shape[1]
+    k_BHSD, v_BHSD = k_BGSD.repeat_interleave(group, 1), v_BGSD.repeat_interleave(group, 1)
+    score_BHTS = q_BHTD @ k_BHSD.mT / math.sqrt(q_BHTD.shape[-1])
+    if causal:
+        score_BHTS = score_BHTS.masked_fill(~causal_mask(q_BHTD.shape[2], k_BGSD.shape[2], q_BHTD.device), -math.inf)
+    if mask is not None:
+        score_BHTS = score_BHTS.masked_fill(~mask, -math.inf)
+    if temperature == 0:
+        weights_BHTS = torch.zeros_like(score_BHTS).scatter(-1, score_BHTS.argmax(-1, keepdim=True), 1.0)  # (1)
+    else:
+        weights_BHTS = torch.softmax(score_BHTS / temperature, -1)  # (2)
+    return tap("weights", weights_BHTS) @ v_BHSD  # (3)
+
+
+def causal_mask(T: int, S: int, device: torch.device | None = None) -> Tensor:
+    """T × S, true where a key is not in the future of the query."""
+    return torch.ones(T, S, dtype=torch.bool, device=device).tril(S - T)
+
+
+class KVCache:
+    """Keys and values of one attention layer for the tokens so far, for autoregressive decoding.
+
+    Memory for `capacity` tokens is allocated once, so that a new token does not copy those before it.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity, self.length = capacity, 0
+        self.k_BGSD = self.v_BGSD = torch.empty(0)
+
+    def extend(self, k_BGTD: Tensor, v_BGTD: Tensor) -> tuple[Tensor, Tensor]:
+        """Append keys and values of T tokens, and return all so far."""
+        B, G, T, D = k_BGTD.shape
+        if not self.length:
+            self.k_BGSD, self.v_BGSD = (k_BGTD.new_empty(B, G, self.capacity, D) for _ in range(2))
+        end = self.length + T
+        self.k_BGSD[:, :, self.length : end] = k_BGTD
+        self.v_BGSD[:, :, self.length : end] = v_BGTD
+        self.length = end
+        return self.read()
+
+    def read(self) -> tuple[Tensor, Tensor]:
+        """Keys and values so far."""
+        return self.k_BGSD[:, :, : self.length], self.v_BGSD[:, :, : self.length]
+
+    def reorder(self, row_B: Tensor) -> None:
+        """Reorder the cache: row i becomes a copy of row `row_B[i]` (beam search)."""
+        self.k_BGSD, self.v_BGSD = self.k_BGSD[row_B], self.v_BGSD[row_B]
+
+
+class Attention(nn.Module):
+    """Multi-head attention: self-attention, or cross-attention to the tokens of another sequence."""
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        kv_heads: int = 0,
+        bias: bool = True,
+        causal: bool = False,
+        qk_norm: bool = False,
+        rotary: RotaryEmbedding | None = None,
+    ) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.head_width = heads, kv_heads or heads, width // heads
+        self.causal, self.qk_norm, self.rotary = causal, qk_norm, rotary
+        self.q = Linear(width, heads * self.head_width, bias)
+        self.k = Linear(width, self.kv_heads * self.head_width, bias)
+        self.v = Linear(width, self.kv_heads * self.head_width, bias)
+        self.o = Linear(heads * self.head_width, width, bias)
+
+    def forward(
+        self,
+        x_BTE: Tensor,
+        z_BSE: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        position_ids_BT: Tensor | None = None,
+        cache: KVCache | None = None,
+    ) -> Tensor:
+        """Attention of x to z, or to x itself; `position_ids` where tokens do not simply follow each other."""
+        start = cache.length if cache is not None else 0
+        if z_BSE is not None and start:  # keys and values of the encoder are cached
+            assert cache is not None
+            q_BTE, (k_BGSD, v_BGSD) = self.q(x_BTE), cache.read()
+        else:
+            q_BTE, k_BSE, v_BSE = self._qkv(x_BTE) if z_BSE is None else (self.q(x_BTE), self.k(z_BSE), self.v(z_BSE))
+            k_BGSD, v_BGSD = self._split_rope(k_BSE, start, position_ids_BT), self._split_heads(v_BSE)  # (4)
+            if cache is not None:
+                k_BGSD, v_BGSD = cache.extend(k_BGSD, v_BGSD)
+        q_BHTD = self._split_rope(q_BTE, start, position_ids_BT)
+        attend = reference_attention if is_watched("weights") else attention
+        head_BHTD = tap("heads", attend(q_BHTD, k_BGSD, v_BGSD, mask, causal=self.causal))  # (3)
+        return tap("out", self.o(head_BHTD.transpose(1, 2).flatten(2)))  # (5)
+
+    def forward_unpadded(self, x_NE: Tensor, lengths: list[int]) -> Tensor:
+        """Self-attention within each of several concatenated sequences of variable length, without padding."""
+        position_ids_1N = (
+            torch.cat([torch.arange(length) for length in lengths])[None] if self.rotary is not None else None
+        )
+        q, k = (self._split_rope(project(x_NE)[None], 0, position_ids_1N) for project in (self.q, self.k))
+        parts = [whole.split(lengths, 2) for whole in (q, k, self._split_heads(self.v(x_NE)[None]))]  # (4)
+        heads = [attention(*qkv, causal=self.causal).transpose(1, 2).flatten(2) for qkv in zip(*parts, strict=True)]
+        return self.o(torch.cat(heads, 1)[0])  # (5)
+
+    def _qkv(self, x_BTE: Tensor) -> tuple[Tensor, ...]:
+        """Projections (4) of self-attention; in training as one matrix product, which makes one in backward too."""
+        parts = self.q, self.k, self.v
+        if not torch.is_grad_enabled() or any(type(part) is not Linear for part in parts):
+            return tuple(part(x_BTE) for part in parts)
+        W_OE = torch.cat([part.weight for part in parts])
+        b_O = torch.cat([part.bias for part in parts]) if self.q.bias is not None else None
+        return F.linear(x_BTE, W_OE, b_O).split([part.out_features for part in parts], -1)
+
+    def _split_heads(self, x_BTE: Tensor) -> Tensor:
+        return x_BTE.unflatten(-1, (-1, self.head_width)).transpose(1, 2)
+
+    def _split_rope(self, x_BTE: Tensor, start: int, position_ids_BT: Tensor | None) -> Tensor:
+        """Queries or keys by head, with QK-norm and rotary position embedding (RoPE) where configured."""
+        x_BTHD = x_BTE.unflatten(-1, (-1, self.head_width))
+        if self.qk_norm:
+            x_BTHD = F.layer_norm(x_BTHD, (self.head_width,))
+        if self.rotary is not None:
+            x_BTHD = self.rotary(x_BTHD, start, position_ids_BT)
+        return x_BTHD.transpose(1, 2)
+
+
+def check_heads(width: int, heads: int, kv_heads: int) -> None:
+    """Refuse heads that do not divide the width, or key/value heads that do not divide the heads."""
+    if heads < 1 or width < 1 or width % heads:
+        raise EngramError(f"heads must divide width, and {heads} does not divide {width}.")
+    if kv_heads < 0 or (kv_heads and heads % kv_heads):
+        raise EngramError(f"kv_heads must divide heads, and {kv_heads} does not divide {heads}.")

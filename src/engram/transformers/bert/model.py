@@ -1,0 +1,152 @@
+r"""BERT: a bidirectional Transformer encoder, trained by masked language modeling (Devlin et al. 2019).
+
+    h_0 = \text{norm}(E[x] + P + S[s])                        token, position and segment embedding              (1)
+    h_l = \text{block}_l(h_{l-1})                             every token attends to every other                 (2)
+    p(x_t | \text{rest}) = \text{softmax}(\text{norm}(f(h_L W_t + b_t)) E^T + b)     masked language model head  (3)
+    c = \tanh(h_{L,0} W_p + b_p)                              pooled vector of the whole text                    (4)
+    x_t \to [MASK]\ 80\%,\ \text{random}\ 10\%,\ x_t\ 10\%    for 15 % of the tokens, which are to be predicted  (5)
+
+    Symbols:
+        x, s       tokens and their segments
+        h_l        residual stream after layer l
+        E, P, S    token, position and segment embedding; E is the output matrix too (weight tying)
+        f          activation function
+        B, T, V    batch, tokens, vocabulary
+        N          tokens without padding
+
+Texts of unequal length are processed without their padding: attention takes the texts one by one.
+"""
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import torch
+from annotated_types import Ge
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from engram.core.config import FromData
+from engram.core.errors import EngramError
+from engram.core.tap import is_watching, tap
+from engram.nn.transformer_block import ACTIVATIONS, Block, BlockConfig
+
+MLM_PROBABILITY, MASKED, RANDOM = 0.15, 0.8, 0.1
+"""fraction of tokens to predict; of these, fractions that are masked and replaced by a random token"""
+IGNORE_INDEX = -100
+"""label of a token that is not to be predicted"""
+
+
+class BERT(nn.Module):
+    """Transformer encoder with a masked language model head and an optional pooler."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(BlockConfig):
+        vocabulary: FromData[int] = 1000
+        """vocabulary size (V)"""
+        context: Annotated[int, Ge(1)] = 128
+        """context length: largest number of tokens of a text (T)"""
+        types: Annotated[int, Ge(0)] = 2
+        """number of segment types (token_type_ids); 0 for none (DistilBERT)"""
+        pooled: FromData[bool] = False
+        """whether there is a pooler (4)"""
+        masked: FromData[bool] = True
+        """whether there is a masked language model head (3)"""
+        pre_norm: bool = False
+        eps: float = 1e-12
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        E = config.width
+        self.embedding = nn.Embedding(config.vocabulary, E)
+        self.position = nn.Embedding(config.context, E)
+        if config.types:
+            self.token_type = nn.Embedding(config.types, E)
+        self.norm = nn.LayerNorm(E, config.eps)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        if config.pooled:
+            self.pool = nn.Linear(E, E)
+        if config.masked:
+            self.transform = nn.Linear(E, E)
+            self.transform_norm = nn.LayerNorm(E, config.eps)
+            self.head = nn.Linear(E, config.vocabulary)
+            self.head.weight = self.embedding.weight
+        self.initialize()
+
+    def initialize(self) -> None:
+        """Initialize weights to a normal distribution of standard deviation 0.02, biases to zero."""
+        for module in self.modules():
+            if isinstance(module, (nn.Linear, nn.Embedding)):
+                nn.init.normal_(module.weight, std=0.02)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+    def encode(self, x_BT: Tensor, valid_BT: Tensor | None = None, type_BT: Tensor | None = None) -> Tensor:
+        """Encode each token as a vector, B × T × E; zeros for padding."""
+        h_BTE = self.embed(x_BT, type_BT)
+        if valid_BT is None:
+            for block in self.blocks:
+                h_BTE = block(h_BTE)  # (2)
+            return h_BTE
+        valid_BT = valid_BT.bool()
+        if is_watching():  # taps have all texts of the batch at once
+            for block in self.blocks:
+                h_BTE = block(h_BTE, mask=valid_BT[:, None, None])
+            return h_BTE * valid_BT[..., None]
+        lengths = [length for length in valid_BT.sum(1).tolist() if length]
+        h_NE = h_BTE[valid_BT]
+        for block in self.blocks:
+            h_NE = block.forward_unpadded(h_NE, lengths)  # type: ignore[operator]
+        return torch.zeros_like(h_BTE).masked_scatter(valid_BT[..., None], h_NE)
+
+    def embed(self, x_BT: Tensor, type_BT: Tensor | None = None) -> Tensor:
+        """Embedding (1), B × T × E."""
+        h_BTE = self.embedding(x_BT) + self.position.weight[: x_BT.shape[1]]
+        if self.config.types:
+            h_BTE = h_BTE + (self.token_type.weight[0] if type_BT is None else self.token_type(type_BT))
+        h_BTE = F.dropout(self.norm(h_BTE), self.config.dropout, self.training)  # (1)
+        return tap("embedding", h_BTE)
+
+    def pooled(self, h_BTE: Tensor) -> Tensor:
+        """Pooled vector of each text, B × E."""
+        if not self.config.pooled:
+            raise EngramError("This BERT has no pooled vector: take encode(x)[:, 0] or the mean over the tokens.")
+        return torch.tanh(self.pool(h_BTE[:, 0]))  # (4)
+
+    def forward(self, x_BT: Tensor, valid_BT: Tensor | None = None, type_BT: Tensor | None = None) -> Tensor:
+        """Logits of the token at each position, B × T × V."""
+        if not self.config.masked:
+            raise EngramError("This BERT was saved without its head for masked words: use encode, which gives vectors.")
+        return self.logits(self.encode(x_BT, valid_BT, type_BT))
+
+    def logits(self, h_E: Tensor) -> Tensor:
+        """Logits of the masked language model head for encoded tokens, … × V."""
+        f = ACTIVATIONS[self.config.activation]
+        return tap("logits", self.head(self.transform_norm(f(self.transform(h_E)))))  # (3)
+
+    def loss(self, x_BT: Tensor, y_BT: Tensor, valid_BT: Tensor | None = None) -> Tensor:
+        """Masked language modeling loss: cross-entropy over the tokens that `y` names; the head sees no others."""
+        predicted_BT = y_BT != IGNORE_INDEX
+        logits_NV = self.logits(self.encode(x_BT, valid_BT)[predicted_BT])
+        return F.cross_entropy(logits_NV, y_BT[predicted_BT]) if len(logits_NV) else logits_NV.sum()
+
+
+@dataclass(frozen=True)
+class Masking:
+    """Masking of tokens for masked language modeling (5)."""
+
+    mask: int
+    """id of the mask token"""
+    vocabulary: int
+    excluded: tuple[int, ...] = field(default=())
+    """ids that are never masked: padding and other special tokens"""
+
+    def __call__(self, x_BT: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return masked tokens and labels, which are IGNORE_INDEX where nothing is to be predicted."""
+        maskable_BT = ~torch.isin(x_BT, torch.tensor(self.excluded))
+        predicted_BT = maskable_BT & (torch.rand(x_BT.shape, generator=generator) < MLM_PROBABILITY)
+        uniform_BT = torch.rand(x_BT.shape, generator=generator)
+        random_BT = torch.randint(self.vocabulary, x_BT.shape, generator=generator)
+        masked_BT = torch.where(predicted_BT & (uniform_BT < MASKED), self.mask, x_BT)
+        masked_BT = torch.where(predicted_BT & (uniform_BT >= 1 - RANDOM), random_BT, masked_BT)  # (5)
+        return masked_BT, torch.where(predicted_BT, x_BT, IGNORE_INDEX)

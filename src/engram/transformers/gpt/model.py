@@ -1,0 +1,142 @@
+r"""GPT: a causal Transformer, trained to predict the next token (Radford et al. 2018, 2019).
+
+    h_0 = E[x] + P                                        token and position embedding; RoPE rotates q and k     (1)
+    h_l = \text{block}_l(h_{l-1})                         causal: a token attends to earlier tokens              (2)
+    p(x_{t+1} | x_{\le t}) = \text{softmax}(\text{norm}(h_L) W)      W is E^T with weight tying                      (3)
+    L = -\sum_t \log p(x_{t+1} | x_{\le t})               cross-entropy                                          (4)
+
+    Symbols:
+        x          tokens
+        h_l        residual stream after layer l
+        E, P       token embedding, position embedding
+        W          output matrix
+        B, T, V    batch, tokens, vocabulary
+
+The defaults train fastest on a CPU: rotary position embedding (RoPE), LayerNorm without affine, QK-norm, ReLU², output
+projections initialized to zero. `gpt2` returns the classic architecture: learned positions, biases, GELU, gains in
+LayerNorm, weight tying.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from engram.core.config import FromData
+from engram.core.errors import EngramError
+from engram.core.tap import tap
+from engram.generation import generate
+from engram.nn.attention import KVCache
+from engram.nn.linear import Linear
+from engram.nn.position import RotaryEmbedding, sinusoidal
+from engram.nn.transformer_block import Block, BlockConfig, FFActivation, Norm, make_norm
+
+
+class GPT(nn.Module, generate.LanguageModel):
+    """Causal Transformer language model."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(BlockConfig):
+        vocabulary: FromData[int] = 65
+        """vocabulary size (V)"""
+        context: Annotated[int, Ge(1)] = 64
+        """context length in tokens (T)"""
+        position: Literal["rotary", "learned", "sinusoidal"] = "rotary"
+        """position encoding: rotary embedding (RoPE), learned embedding, or sinusoidal"""
+        tie_embeddings: bool = False
+        """weight tying: the token embedding is the output matrix too"""
+        activation: FFActivation = "relu2"
+        norm: Norm = "layer-no-affine"
+        bias: bool = False
+        qk_norm: bool = True
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if self.position == "rotary" and self.width // self.heads % 2:
+                raise EngramError(
+                    f"RotaryEmbedding positions need heads of even width, not {self.width // self.heads}."
+                )
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocabulary, config.width)
+        if config.position == "learned":
+            self.position = nn.Embedding(config.context, config.width)
+        elif config.position == "sinusoidal":
+            self.register_buffer("sinusoid_TE", sinusoidal(config.context, config.width), persistent=False)
+        rotary = RotaryEmbedding(config.width // config.heads, config.context) if config.position == "rotary" else None
+        self.blocks = nn.ModuleList(Block(config, causal=True, rotary=rotary) for _ in range(config.layers))
+        self.norm = make_norm(config)
+        self.head = Linear(config.width, config.vocabulary, bias=False)
+        if config.tie_embeddings:
+            self.head.weight = self.embedding.weight
+        self.initialize()
+
+    def initialize(self) -> None:
+        """Initialize output projections to zero, so that every block is the identity at first."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=0.5 * module.in_features**-0.5)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=0.02 if self.config.norm == "layer" else 1.0)
+        for block in self.blocks:
+            nn.init.zeros_(block.attention.o.weight)  # type: ignore[union-attr, arg-type]
+            nn.init.zeros_(block.ff.down.weight)  # type: ignore[union-attr, arg-type]
+        if not self.config.tie_embeddings:
+            nn.init.zeros_(self.head.weight)
+
+    def forward(
+        self,
+        x_BT: Tensor,
+        *,
+        cache: list[KVCache] | None = None,
+        mask: Tensor | None = None,
+        position_ids_BT: Tensor | None = None,
+        last: int = 0,
+    ) -> Tensor:
+        """Logits of the next token after each token, B × T × V, or after the `last` ones only.
+
+        With a KV cache, x continues where the cache ends. `mask` and `position_ids` are for left-padded rows.
+        """
+        h_BTE = self.embed(x_BT, cache[0].length if cache else 0, position_ids_BT)  # (1)
+        for i, block in enumerate(self.blocks):
+            h_BTE = block(h_BTE, mask=mask, position_ids_BT=position_ids_BT, cache=cache[i] if cache else None)  # (2)
+        return self.logits(h_BTE[:, -last:] if last else h_BTE)
+
+    def embed(self, x_BT: Tensor, start: int = 0, position_ids_BT: Tensor | None = None) -> Tensor:
+        """Token embedding plus position, B × T × E."""
+        h_BTE = self.embedding(x_BT)
+        positions = slice(start, start + x_BT.shape[1]) if position_ids_BT is None else position_ids_BT
+        if self.config.position == "learned":
+            h_BTE = h_BTE + self.position.weight[positions]
+        elif self.config.position == "sinusoidal":
+            h_BTE = h_BTE + self.sinusoid_TE[positions]  # type: ignore[index]
+        if self.config.norm == "layer-no-affine":
+            h_BTE = F.layer_norm(h_BTE, (self.config.width,), eps=self.config.eps)
+        return tap("embedding", h_BTE)
+
+    def logits(self, h_BTE: Tensor) -> Tensor:
+        """Logits of the residual stream: after the last layer, or after any layer (logit lens)."""
+        return tap("logits", self.head(self.norm(h_BTE)))  # (3)
+
+    def loss(self, x_BT: Tensor, y_BT: Tensor) -> Tensor:
+        """Cross-entropy (4), averaged over all tokens."""
+        logits_BTV = self(x_BT)
+        return F.cross_entropy(logits_BTV.flatten(0, 1), y_BT.flatten())  # (4)
+
+    def make_decoder(self, *, cached: bool = True) -> generate.TransformerDecoder:
+        return generate.TransformerDecoder(self, cached=cached)
+
+
+def gpt2(**changes: Any) -> GPT.Config:
+    """Return the configuration of GPT-2, by default the small one."""
+    classic: dict[str, Any] = {
+        "vocabulary": 50257, "context": 1024, "width": 768, "layers": 12, "heads": 12, "position": "learned",
+        "norm": "layer", "activation": "gelu_tanh", "bias": True, "qk_norm": False, "tie_embeddings": True,
+    }  # fmt: skip
+    return GPT.Config(**(classic | changes))

@@ -1,0 +1,150 @@
+"""Recipe of GPT: language modeling on text, and text generation."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from engram.core.errors import EngramError
+from engram.core.learner import Batch, Learner, Metrics
+from engram.core.recipe import Sample, SampleRequest
+from engram.core.registry import register
+from engram.core.seeding import generator
+from engram.core.tap import watch
+from engram.data.corpus import Corpus, RandomWindows
+from engram.data.epoch_windows import EpochWindows
+from engram.generation import generate
+from engram.generation.quantization import quantize
+from engram.plots import ablation, attention, attention_arcs, embedding, logit_lens, position, rollout
+from engram.plots.figure import Figure
+from engram.training.learner import GradientLearner
+from engram.training.optimizer import OptimizerConfig
+from engram.transformers.base import MUON, TextRecipe, load_pretrained
+from engram.transformers.gpt.model import GPT
+from engram.transformers.text_generation import (
+    SPECIALS,
+    GenerationArgs,
+    TextInspectArgs,
+    evaluate_perplexity,
+    generate_texts,
+    get_eos_id,
+    tokens_to_inspect,
+    validation_excerpt,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GPTSampleArgs(GenerationArgs):
+    """Flags of `engram sample` for GPT."""
+
+    draft: str = ""
+    """speculative decoding: run folder of a smaller GPT that drafts tokens; faster, with the same distribution"""
+    int8: bool = False
+    """int8 weights for generation: more than twice as fast, at nearly the same perplexity (docs/transformers.md)"""
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class GPTRecipe(TextRecipe[GPT]):
+    """Causal Transformer language model: predicts the next token, and generates text."""
+
+    name: ClassVar[str] = "gpt"
+    title: ClassVar[str] = "GPT"
+    Model: ClassVar[type[nn.Module]] = GPT
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "tiny": {"width": 16, "layers": 2, "heads": 2, "context": 16, "batch": 4, "steps": 20, "eval_every": 10},
+        "full": {
+            "width": 192, "layers": 6, "heads": 6, "context": 256, "batch": 12, "steps": 2100, "eval_every": 300,
+            "dropout": 0.1, "weight_decay": 0.1,
+        },
+    }  # fmt: skip
+    specials: ClassVar[Mapping[str, tuple[str, ...]]] = SPECIALS
+    SampleArgs: ClassVar[type] = GPTSampleArgs
+    InspectArgs: ClassVar[type] = TextInspectArgs
+
+    steps: int = 800
+    eval_every: int = 100
+    batch: int = 12
+    """windows of text per batch"""
+    windows: Literal["random", "epoch"] = "random"
+    """sampling of windows: random positions, or each window once per epoch, shard by shard, for large texts"""
+    model: GPT.Config = field(default_factory=GPT.Config)
+    """architecture"""
+    optimization: OptimizerConfig = replace(MUON, lr=0.02, adamw_lr=0.01, warmup=0.0, stable_fraction=0.4)
+    """optimizer and learning-rate schedule"""
+
+    @property
+    def items_per_step(self) -> float:
+        return self.batch * self.model.context
+
+    def activation_bytes(self, data: Corpus) -> int:
+        """Bytes of the logits with their gradient, and of the residual stream after every layer."""
+        tokens = self.batch * self.model.context // self.optimization.grad_accum
+        return 4 * tokens * (2 * data.tokenizer.vocab_size + self.model.layers * self.model.width)
+
+    def learner(self, data: Corpus) -> GradientLearner[GPT]:
+        model = self.init_or_load_model(data.folder, replace(self.model, vocabulary=data.tokenizer.vocab_size))
+        if model.config.context < self.model.context:
+            raise EngramError(f"context is {self.model.context}, and {self.from_} sees {model.config.context} tokens.")
+        return GradientLearner(model, self.loss, self.optimization, self.steps)
+
+    def loss(self, model: GPT, batch: Batch) -> tuple[Tensor, Metrics]:
+        return model.loss(batch["x"], batch["y"]), {}
+
+    def batches(self, data: Corpus) -> RandomWindows | EpochWindows:
+        if self.windows == "epoch":
+            return EpochWindows(data["train"], self.batch, self.model.context, self.seed)
+        return RandomWindows(data["train"], self.batch, self.model.context, generator(self.seed, "batches"))
+
+    def evaluate(self, learner: Learner[GPT], data: Corpus, split: str) -> dict[str, float]:
+        return evaluate_perplexity(learner.model, data, split, self.model.context)
+
+    def figures(self, learner: Learner[GPT], data: Corpus) -> Iterator[Figure]:
+        yield from self.activation_figures(learner.model, data, validation_excerpt(data, self.model.context))
+
+    def activation_figures(self, model: GPT, data: Corpus, ids: list[int]) -> Iterator[Figure]:
+        """Figures of the activations while the model reads one text."""
+        tokens, x_1T = data.tokenizer.tokens(ids), torch.tensor([ids])
+        with torch.no_grad(), watch(model, "embedding", "*.residual", "*attention.weights") as seen:
+            logits_TV = model(x_1T)[0]
+        yield logit_lens.top_probabilities(logits_TV[-1], data.tokenizer.token, "What comes next")
+        yield attention.attention_grid(seen, tokens)
+        yield attention.attention_head(seen, tokens)
+        yield attention_arcs.attention_arcs(seen, tokens)
+        yield rollout.rollout_text(seen, tokens)
+        yield logit_lens.logit_lens(model, seen, tokens, data.tokenizer.token)
+        yield ablation.head_ablation(model, lambda: model(x_1T))
+        config = model.config
+        if config.position == "rotary":
+            yield position.rotary(config.width // config.heads, config.context)
+        else:
+            yield position.positions(model.position.weight if config.position == "learned" else model.sinusoid_TE)  # type: ignore[arg-type]
+        names = data.tokenizer.tokens(range(min(200, config.vocabulary)))
+        yield embedding.embeddings(model.embedding.weight, names)
+
+    def inspect(self, model: GPT, data: Corpus, args: TextInspectArgs) -> tuple[str, list[Figure]]:
+        ids = tokens_to_inspect(data, args, model.config.context)
+        return f'"{data.tokenizer.decode(ids)}"', list(self.activation_figures(model, data, ids))
+
+    def trace(self, model: GPT, data: Corpus, item: int) -> str:
+        ids = validation_excerpt(data, self.model.context, item)
+        model(torch.tensor([ids]))
+        return f'"{data.tokenizer.decode(ids)}"'
+
+    def sample(self, learner: Learner[GPT], data: Corpus, request: SampleRequest) -> Sample:
+        """Generate the continuation of a prompt."""
+        args: GPTSampleArgs = request.args
+        model = quantize(learner.model) if args.int8 else learner.model
+        if not args.draft:
+            return generate_texts(model, data, request)
+        if args.num_beams:
+            raise EngramError("Speculative decoding samples token by token: leave out --num-beams or --draft.")
+        draft = load_pretrained(args.draft, GPT)[0]
+
+        def speculative(prompt: list[int]) -> Iterator[int]:
+            options: dict[str, Any] = {"generator": request.generator, "eos_id": get_eos_id(data)}
+            return generate.speculative_decode(model, draft, prompt, args.max_new_tokens, args, **options)
+
+        return generate_texts(model, data, request, speculative)

@@ -1,0 +1,131 @@
+"""Every recipe that predicts: from files and from Python the same, and the same as its model's own outputs."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import engram as library
+from engram import data
+from engram.hub.predict import INPUTS
+from tests.conftest import RECIPES
+
+PREDICTING = [
+    "autodiff",
+    "backprop",
+    "bert",
+    "cnn",
+    "mlp",
+    "resnet",
+    "spiking-classifier",
+    "trades",
+    "translate",
+    "vit",
+]
+CLASSIFIERS = [name for name in PREDICTING if name not in ("bert", "translate")]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_who_predicts_says_what_it_takes(name, finished):
+    assert (finished(name) / INPUTS).exists() == (name in PREDICTING)
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_predictions_are_the_models_own_outputs(name, finished, engram, tmp_path):
+    model, image = library.load(finished(name)), data.load("digits").test["image"][:20]
+    for i, pixels in enumerate(image):
+        Image.fromarray(pixels[0].numpy()).save(tmp_path / f"{i:02}.png")
+    torch.manual_seed(0)
+    with torch.no_grad():
+        p = model(image.float() / 255).softmax(1).numpy()
+    torch.manual_seed(0)
+    np.testing.assert_allclose(model.predict_proba(image), p, atol=1e-6)
+    answer = engram("predict", finished(name), tmp_path)
+    assert answer.code == 0, answer.err
+    rows = list(csv.DictReader(io.StringIO(answer.out)))
+    assert [row["input"] for row in rows] == [str(tmp_path / f"{i:02}.png") for i in range(20)]
+    found = np.array([[float(row[f"p({k})"]) for k in range(10)] for row in rows])
+    np.testing.assert_allclose(found, p, atol=1e-5)
+    assert [row["prediction"] for row in rows] == [str(k) for k in found.argmax(1)]
+
+
+def test_translations_are_the_models_own(finished, engram, tmp_path):
+    lines = ["3 march 2001", "12/05/1999"]
+    (tmp_path / "dates.txt").write_text("\n".join(lines))
+    answer = engram("predict", finished("translate"), tmp_path / "dates.txt", "--json")
+    rows = [json.loads(line) for line in answer.out.splitlines()]
+    model = library.load(finished("translate"))
+    own = [model.tokenizer.decode(model.translate(torch.tensor([model.tokenizer.encode(line)]))[0]) for line in lines]
+    assert [row["prediction"] for row in rows] == own == model.predict(lines)
+    assert [row["input"] for row in rows] == [f"{tmp_path / 'dates.txt'}:{i}" for i in (1, 2)]
+
+
+def test_masks_are_filled_with_the_most_probable_token(finished, engram, tmp_path):
+    model, text = library.load(finished("bert")), "to be or [MASK] to be"
+    ids = model.tokenizer.encode(text)
+    with torch.no_grad():
+        best = model(torch.tensor([ids]))[0, ids.index(model.tokenizer.mask_id)].argmax().item()
+    (tmp_path / "a.txt").write_text(text)
+    (row,) = (json.loads(line) for line in engram("predict", finished("bert"), tmp_path, "--json").out.splitlines())
+    assert row["tokens"] == model.tokenizer.token(best).strip()
+
+
+def test_rows_of_a_table_are_predicted_wherever_they_come_from(engram, tmp_path):
+    lines = [
+        "size,color,kind",
+        *(f"{i % 7},{'red' if i % 2 else 'blue'},{'big' if i % 7 > 3 else 'small'}" for i in range(80)),
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    run = ("run", "mlp", "--preset", "table", "--data", tmp_path / "t.csv", "--steps", 30, "--out", tmp_path / "run")
+    assert engram(*run, "--target", "kind").code == 0
+    for suffix in ("csv", "jsonl", "parquet"):
+        assert engram("predict", tmp_path / "run", tmp_path / "t.csv", "--out", tmp_path / f"p.{suffix}").code == 0
+    import pandas as pd
+
+    table, lines_, parquet = (
+        pd.read_csv(tmp_path / "p.csv"),
+        pd.read_json(tmp_path / "p.jsonl", lines=True),
+        pd.read_parquet(tmp_path / "p.parquet"),
+    )
+    assert list(table.columns) == list(lines_.columns) == list(parquet.columns)
+    assert list(table["prediction"]) == list(parquet["prediction"]) == list(lines_["prediction"])
+    own = library.load(tmp_path / "run").predict(pd.read_csv(tmp_path / "t.csv").drop(columns="kind"))
+    assert list(own) == list(table["prediction"])
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "needs files"),
+        (("nowhere.png",), "There is no file or folder nowhere.png"),
+        (("{empty}",), "holds no file that ends in"),
+        (("{image}", "--out", "p.txt"), "must end in .csv"),
+        (("{image}", "--out", "{image}"), "must end in .csv"),
+        (("{image}", "--batch", "0"), "--batch must be at least 1"),
+        (("{text}",), "cannot be read"),
+    ],
+)
+def test_wrong_commands_are_one_sentence(words, sentence, finished, refused, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    Image.new("L", (8, 8)).save(tmp_path / "a.png")
+    (tmp_path / "b.png").write_text("this is no image")
+    places = {"empty": "empty", "image": "a.png", "text": "b.png"}
+    assert sentence in refused("predict", finished("cnn"), *(word.format(**places) for word in words))
+    assert not list(tmp_path.glob("p.*"))
+
+
+def test_who_predicts_nothing_says_so(finished, refused, tmp_path):
+    (tmp_path / "a.txt").write_text("a")
+    assert "predicts nothing about new inputs" in refused("predict", finished("rbm"), tmp_path)
+
+
+def test_predictions_are_never_overwritten(finished, refused, tmp_path):
+    Image.new("L", (8, 8)).save(tmp_path / "a.png")
+    (tmp_path / "p.csv").write_text("mine")
+    assert "is there already" in refused("predict", finished("cnn"), tmp_path / "a.png", "--out", tmp_path / "p.csv")
+    assert (tmp_path / "p.csv").read_text() == "mine"

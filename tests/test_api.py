@@ -1,0 +1,87 @@
+"""engram.run on data from Python, the object that comes back, and wrong arguments."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn import metrics as theirs
+
+import engram
+from engram.core.errors import EngramError
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module")
+def linear():
+    x = RNG.normal(size=(400, 4)) * [1, 100, 1, 0.01] + [0, 50, 0, 3]
+    return x, 3 * x[:, 0] - 0.02 * x[:, 1] + 7
+
+
+def test_regression_from_arrays(linear, tmp_path, monkeypatch):
+    monkeypatch.setenv("ENGRAM_DATA", str(tmp_path / "cache"))
+    x, y = linear
+    run = engram.run("mlp", data=(x, y), preset="table", out=tmp_path / "run", quiet=True)
+    assert run.metrics["test_r2"] > 0.95
+    assert run.report.exists()
+    assert "test_r2" in repr(run)
+    predicted = run.model.predict(x)
+    assert theirs.r2_score(y, predicted) > 0.95
+    titles = [figure.title for figure in run.figures()]
+    assert {"Predicted and true", "Residuals", "Permutation importance"} <= set(titles)
+    run.figures()["Residuals"].save(tmp_path / "figure.html")
+    assert "plotly" in (tmp_path / "figure.html").read_text()
+    again = engram.run(resume=tmp_path / "run", steps=310, quiet=True)
+    assert again.run.step == 310
+    bars = next(figure for figure in run.figures() if figure.title == "Permutation importance").plot.data[0]
+    importance = dict(zip(bars.y, bars.x, strict=True))
+    assert importance["0"] > importance["1"] > max(importance["2"], importance["3"])
+
+
+def test_two_classes_from_a_frame(tmp_path, monkeypatch):
+    monkeypatch.setenv("ENGRAM_DATA", str(tmp_path / "cache"))
+    x = RNG.normal(size=300)
+    frame = pd.DataFrame(
+        {"x": x, "color": np.where(RNG.random(300) > 0.5, "red", "blue"), "buys": np.where(x > 0, "yes", "no")}
+    )
+    run = engram.run("mlp", data=frame, target="buys", preset="table", out=tmp_path / "run", quiet=True)
+    assert run.metrics["test_accuracy"] > 0.9
+    assert run.metrics["test_auc"] > 0.95
+    assert {"ROC curve", "Precision–recall curve", "Calibration"} <= {figure.title for figure in run.figures()}
+    model = engram.load(tmp_path / "run")
+    assert set(model.predict(frame)) == {"yes", "no"}
+    np.testing.assert_allclose(model.predict_proba(frame).sum(1), 1, rtol=1e-5)
+
+
+def test_a_text_from_python(tmp_path, monkeypatch):
+    monkeypatch.setenv("ENGRAM_DATA", str(tmp_path / "cache"))
+    text = "To be, or not to be, that is the question. " * 100
+    run = engram.run("gpt", data=text, preset="tiny", out=tmp_path / "run", quiet=True)
+    assert run.model.tokenizer.vocab_size == len(set(text))
+
+
+def test_early_stopping_of_a_regression_watches_its_loss(linear, tmp_path, monkeypatch):
+    monkeypatch.setenv("ENGRAM_DATA", str(tmp_path / "cache"))
+    settings = {"preset": "table", "patience": 2, "steps": 200, "eval_every": 20, "quiet": True}
+    run = engram.run("mlp", data=linear, out=tmp_path / "run", **settings).run
+    losses = {row["step"]: row["valid_loss"] for row in run.folder.metrics() if "valid_loss" in row}
+    assert run.best_step == min(losses, key=losses.__getitem__) > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"name": None}, "takes the name of a recipe"),
+        ({"name": "mlp", "resume": "runs/x"}, "takes the name of a recipe"),
+        ({"name": None, "resume": "runs/x", "lr": 1.0}, "cannot change"),
+        ({"name": "mlp", "data": RNG.normal(size=(50, 3))}, "no column is named target"),
+        ({"name": "cnn", "data": RNG.normal(size=(50, 3))}, "labeled images"),
+        ({"name": "mlp", "nonsense": 1}, "nonsense"),
+    ],
+)
+def test_wrong_arguments_are_one_sentence(arguments, sentence, tmp_path, monkeypatch):
+    monkeypatch.setenv("ENGRAM_DATA", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(EngramError, match=sentence) as caught:
+        engram.run(**arguments)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "runs").exists()
