@@ -1,6 +1,7 @@
 """The house: which room may import from which, and how quickly the door opens."""
 
 import ast
+import importlib
 from pathlib import Path
 
 import pytest
@@ -100,9 +101,11 @@ def test_the_door_opens_without_the_heavy_libraries(code):
     assert checked.stdout.splitlines()[-1] == "[]", checked.stderr
 
 
-def test_everything_at_the_top_is_there():
-    for name in engram.__all__:
-        assert getattr(engram, name) is not None
-    assert set(engram.__all__) == set(engram._HOME)
+@pytest.mark.parametrize("package", ["engram", *(f"engram.{part}" for part in PARTS)])
+def test_everything_at_the_top_is_there(package):
+    top = importlib.import_module(package)
+    assert top.__all__
+    for name in top.__all__:
+        assert getattr(top, name) is not None
     with pytest.raises(AttributeError, match="nothing_like_it"):
-        engram.nothing_like_it  # noqa: B018
+        top.nothing_like_it  # noqa: B018

@@ -1,6 +1,5 @@
 """Every recipe runs from the command line, explains itself and leaves a folder that others can read."""
 
-import dataclasses
 import json
 import re
 import shutil
@@ -9,8 +8,8 @@ import pytest
 import safetensors.torch
 import torch
 
-from engram import EngramError, load
-from engram.core.config import FromData, flatten
+from engram import PARTS, EngramError, load
+from engram.core.config import FromData, controls, flatten
 from engram.core.registry import registry
 from engram.core.tap import watch
 from engram.training.run import Run
@@ -18,16 +17,6 @@ from tests.conftest import RECIPES, content, tiny
 
 SPEAKING = {"gpt", "bert", "translate", "clip", "word2vec", "rnn", "lstm", "gru", "mingru"}
 """recipes that leave a tokenizer"""
-
-
-def fields(config: type):
-    """Every field that a person sets, with the class that it stands in."""
-    for field in dataclasses.fields(config):
-        default = field.default_factory() if field.default is dataclasses.MISSING else field.default
-        if dataclasses.is_dataclass(default):
-            yield from fields(type(default))
-        elif not str(field.type).startswith("typing.Annotated"):
-            yield field
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -59,14 +48,13 @@ def test_report_is_one_page_that_needs_nothing_else(name, finished, engram):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_help_documents_every_field(name, engram):
-    text = " ".join(engram("run", name, "--help").out.replace("│", " ").split())
-    for field in fields(registry()[name]):
-        flag = f"--{field.name.replace('_', '-')}"
-        where = re.search(rf"(?:--no-)?{flag}\b", text) or re.search(f"--no-{flag[2:]}", text)
-        assert where, f"{flag} is not in the help"
-        said = re.match(r".{0,300}?\(default", text[where.end() :])
-        assert said, f"{flag} has no explanation"
-        assert len(said.group().split()) > 4, f"{flag} has no explanation"
+    rows = [" ".join(row.split()) for row in re.split("^  --", engram("run", name, "--help").out, flags=re.M)]
+    for control in controls(registry()[name]()):
+        flag = ("no-" if control["value"] is True else "") + control["flag"]
+        (row,) = (row for row in rows if row.split()[0] == flag)
+        assert len(control["help"].split()) > 2, f"--{flag} has no explanation"
+        assert control["help"] in row
+        assert control["kind"] == "bool" or control["value"] in ("", []) or "[default: " in row
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -140,8 +128,8 @@ def test_catalog_entry_is_complete(name):
     cls = registry()[name]
     assert cls.name == name
     assert cls.title
-    assert cls.notes
-    assert cls.kind in {"foundations", "neurons", "memory", "sequences", "generation", "robustness", "transformers"}
+    assert cls.part() in PARTS
+    assert cls.__module__.split(".")[-2].replace("_", "-") == name  # its folder has its name
     assert cls.__doc__
     assert not cls.__doc__.startswith(cls.__name__ + "(")
     for preset, changes in cls.all_presets().items():

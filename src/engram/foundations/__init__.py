@@ -1,0 +1,5 @@
+"""Foundations: perceptrons, convolutional and residual networks, automatic differentiation, optimizers."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,1 +1,5 @@
 """Neurons that spike: Hodgkin–Huxley, integrate-and-fire, synapses, networks, populations and what they compute."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

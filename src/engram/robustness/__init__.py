@@ -1,0 +1,5 @@
+"""Robustness: adversarial attacks, and the defense of TRADES."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,5 @@
+"""Transformers: GPT, BERT, encoder–decoder, Vision Transformer, CLIP."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -58,7 +58,7 @@ class OptimizersRecipe(Recipe[OptimizerRace, None]):
     eval_every: int = 100
     model: OptimizerRace.Config = field(default_factory=OptimizerRace.Config)
     start: tuple[float, float] = (-1.5, 1.5)
-    """starting position"""
+    """point of the surface where every optimizer starts"""
     lr: Annotated[float, Ge(0)] = 0.01
     """learning rate of gd, sgd and momentum"""
     adaptive_lr: Annotated[float, Ge(0)] = 0.05

@@ -54,7 +54,7 @@ class PredictiveCodingRecipe(Recipe[PredictiveCoding, Data]):
     eval_every: Annotated[int, Ge(1)] = 400
     """steps between evaluations; each is followed by a checkpoint"""
     batch: Annotated[int, Ge(1)] = 128
-    """batch size"""
+    """batch size, in images or rows"""
     top: Literal["image", "label"] = "image"
     """clamped at the top layer: "image" (classifier) or "label" (generative model)"""
     hidden: tuple[int, ...] = (128,)

@@ -1,0 +1,16 @@
+from .hodgkin_huxley.model import HodgkinHuxley as HodgkinHuxley
+from .lif.model import LIF as LIF
+from .lif.model import firing_rate_hz as firing_rate_hz
+from .nef.ensemble import Ensemble as Ensemble
+from .nef.integrator.model import Integrator as Integrator
+from .nef.lorenz.model import Lorenz as Lorenz
+from .nef.network import Connection as Connection
+from .nef.network import NEFNetwork as NEFNetwork
+from .nef.oscillator.model import Oscillator as Oscillator
+from .nef.population.model import PopulationCode as PopulationCode
+from .nef.transformation.model import Transformation as Transformation
+from .spiking_classifier.model import SpikingNet as SpikingNet
+from .spiking_network.model import BrunelNetwork as BrunelNetwork
+from .spiking_network.network import NeuronGroup as NeuronGroup
+from .spiking_network.network import SpikingNetwork as SpikingNetwork
+from .synapse.model import Synapse as Synapse

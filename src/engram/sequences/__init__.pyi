@@ -1,0 +1,9 @@
+from .gru.model import GRU as GRU
+from .gru.model import GatedRNN as GatedRNN
+from .gru.model import OriginalGRU as OriginalGRU
+from .lstm.model import LSTM as LSTM
+from .mingru.model import MinGRU as MinGRU
+from .mingru.model import MinLSTM as MinLSTM
+from .rnn.model import RNN as RNN
+from .word2vec.model import Word2Vec as Word2Vec
+from .word2vec.vectors import WordVectors as WordVectors

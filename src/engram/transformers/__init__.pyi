@@ -1,0 +1,5 @@
+from .bert.model import BERT as BERT
+from .clip.model import CLIP as CLIP
+from .gpt.model import GPT as GPT
+from .translate.model import Transformer as Transformer
+from .vit.model import ViT as ViT
