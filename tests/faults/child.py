@@ -8,6 +8,7 @@ imports are shared: no thread was started before the fork, no random number draw
 """
 
 import functools
+import importlib
 import io
 import json
 import mmap
@@ -16,7 +17,6 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Sequence
 from typing import Any
 
 PHASES = ("importing", "starting", "learning", "evaluating", "saving", "sampling", "reporting", "writing", "ending")
@@ -101,7 +101,6 @@ def marks(path: str) -> Any:
 
 def watch(mark: Any) -> None:
     """Mark every phase where it begins, and where it ends what comes after it."""
-    from engram import cli
     from engram.plots import report
     from engram.training import run_folder, train
     from engram.training.run import Run
@@ -121,13 +120,7 @@ def watch(mark: Any) -> None:
 
         setattr(owner, name, call)
 
-    answer = cli.dispatch
-
-    def begun(words: Sequence[str]) -> int:
-        mark("starting")
-        return answer(words)
-
-    cli.dispatch = begun
+    marked(importlib.import_module("engram.cli.main"), "dispatch", "starting", "ending")
     marked(train, "_loop", "learning", "sampling")
     marked(Run, "evaluate", "evaluating")
     marked(run_folder.RunFolder, "save", "saving")

@@ -17,6 +17,10 @@ from tests.conftest import RECIPES, content, tiny
 
 SPEAKING = {"gpt", "bert", "translate", "clip", "word2vec", "rnn", "lstm", "gru", "mingru"}
 """recipes that leave a tokenizer"""
+PREDICTING = {
+    "autodiff", "backprop", "bert", "cnn", "mlp", "resnet", "spiking-classifier", "trades", "translate", "vit",
+}  # fmt: skip
+"""recipes that leave a description of their inputs, for `engram predict`"""
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -27,6 +31,7 @@ def test_runs_from_the_command_line(name, engram, tmp_path):
     assert str(folder / "report.html") in answer.out
     left = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     own = {"tokenizer.json"} if name in SPEAKING else set()
+    own |= {"inputs.json"} if name in PREDICTING else set()
     assert left == own | {
         "recipe.json", "config.json", "model.safetensors", "metrics.jsonl", "state", "samples", "report.html"
     }  # fmt: skip

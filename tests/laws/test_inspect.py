@@ -1,4 +1,4 @@
-"""What `engram look` shows: views that say what they are of, and that leave the model as it was."""
+"""What `engram inspect` shows: views that say what they are of, and that leave the model as it was."""
 
 import pytest
 import torch
@@ -45,24 +45,25 @@ def test_the_last_moment_can_be_looked_at(name, finished):
 
 def test_a_spiking_classifier_shows_its_spikes_for_the_item_asked(finished):
     said, figures, run = look(finished("spiking-classifier"), item=3)
-    assert said.startswith("test picture 3,")
-    assert list(figures) == ["Picture", "Spikes, layer 0", "Outputs over time"]
-    assert f'is "{run.data.classes[int(run.data.test["label"][3])]}"' in figures["Outputs over time"].caption
+    assert said.startswith("test image 3,")
+    assert list(figures) == ["Image", "Spikes, layer 0", "Outputs over time"]
+    assert f"True class: {run.data.classes[int(run.data.test['label'][3])]}." in figures["Outputs over time"].caption
 
 
 def test_clip_says_how_alike_a_text_and_a_picture_are(finished):
     said, figures, run = look(finished("clip"), text="a small red circle")
     image = run.data.data.test["image"][torch.tensor([0])].float() / 255
     with torch.no_grad():
-        u, w = run.learner.model.pictures(image), run.recipe.texts(run.learner.model, run.data, ["a small red circle"])
-    assert said.endswith(f"cosine {(u @ w.T).item():.2f}")
-    assert "The picture looked at, green, is number" in figures["Pictures for texts"].caption
-    assert {"Attention of every head: picture encoder", "Attention of every head: text encoder"} <= set(figures)
+        u = run.learner.model.encode_images(image)
+        w = run.recipe.encode_texts(run.learner.model, run.data, ["a small red circle"])
+    assert said.endswith(f"cosine similarity {(u @ w.T).item():.2f}")
+    assert "the inspected image (green) ranks" in figures["Images for texts"].caption
+    assert {"Attention of every head: image encoder", "Attention of every head: text encoder"} <= set(figures)
 
 
 def test_a_transformer_shows_every_stack(finished):
     _, figures, _ = look(finished("translate"))
-    for view in ("Attention of every head", "Who asks whom"):
+    for view in ("Attention of every head", "Attention arcs"):
         assert {f"{view}: encoder", f"{view}: decoder"} <= set(figures)
-    parts = ("encoder", "decoder to itself", "decoder to the source")
-    assert {f"Which heads matter: {part}" for part in parts} <= set(figures)
+    parts = ("encoder", "decoder self-attention", "decoder cross-attention")
+    assert {f"Head ablation: {part}" for part in parts} <= set(figures)
