@@ -13,7 +13,7 @@ from tests.conftest import python
 
 SOURCE = Path(engram.__file__).parent
 FRAME = ("core", "nn", "generation", "data", "training", "metrics", "plots", "hub")
-ROOMS = (*FRAME, *PARTS, "api", "export", "lab", "bench", "cli")
+ROOMS = (*FRAME, *PARTS, "api", "estimators", "export", "lab", "bench", "cli")
 """each imports from those before it, and parts of the course only from the frame and from themselves"""
 NEIGHBORS = {
     "generative": {"foundations"},  # generated images are scored by a classifier
