@@ -114,6 +114,13 @@ def tiny(name: str, folder: Path, **changes: object) -> Run:
     return run
 
 
+def resume(folder: Path) -> None:
+    """Resume a run to its end, without the report that `engram run --resume` writes."""
+    run = Run.resume(folder)
+    train(run)
+    run.folder.release()
+
+
 @pytest.fixture(scope="session")
 def once(tmp_path_factory):
     """A function that makes a folder once for all workers of the suite and gives each its own copy of it."""

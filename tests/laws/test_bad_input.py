@@ -12,13 +12,13 @@ from engram.core.registry import registry
 from engram.training import run_folder as folders
 from engram.training.run import Run
 from engram.training.train import train
-from tests.conftest import RECIPES, content
+from tests.conftest import RECIPES, content, resume
 
 FILES = ["model.safetensors", "learner.safetensors", "checkpoint.json"]
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_damaged_checkpoint_is_refused_and_the_one_before_still_works(name, halfway, finished, refused, engram):
+def test_a_damaged_checkpoint_is_refused_and_the_one_before_still_works(name, halfway, finished, refused):
     folder = halfway(name)
     newest = sorted((folder / "state").iterdir())[-1]
     for file in FILES:
@@ -35,7 +35,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_still_works(name, ha
         assert f"{newest / file} is missing" in refused("run", "--resume", folder)
         (newest / file).write_bytes(good)
     shutil.rmtree(newest)
-    assert engram("run", "--resume", folder).code == 0
+    resume(folder)
     assert content(folder) == content(finished(name))
 
 
@@ -68,7 +68,7 @@ sys.exit(cli.dispatch(["run", "--resume", sys.argv[1]]))
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_file_that_cannot_grow_loses_nothing(name, halfway, finished, forked, engram):
+def test_a_file_that_cannot_grow_loses_nothing(name, halfway, finished, forked):
     folder = halfway(name)
     before = content(folder)
     limit = (folder / "metrics.jsonl").stat().st_size  # no file may grow beyond this: the next line does not fit
@@ -77,7 +77,7 @@ def test_a_file_that_cannot_grow_loses_nothing(name, halfway, finished, forked, 
     assert "cannot be written: file too large" in stopped.stderr
     assert "Traceback" not in stopped.stderr
     assert content(folder) == before
-    assert engram("run", "--resume", folder).code == 0
+    resume(folder)
     assert content(folder) == content(finished(name))
 
 

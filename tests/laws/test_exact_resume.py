@@ -15,7 +15,7 @@ from engram.core.registry import registry
 from engram.training import run_folder as folders
 from engram.training.run import Run
 from engram.training.train import train
-from tests.conftest import RECIPES, Halfway, StopAt, content, python, tiny
+from tests.conftest import RECIPES, Halfway, StopAt, content, python, resume, tiny
 
 KILLED = """
 import os, signal, sys
@@ -55,14 +55,14 @@ def seasoned(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_killed_and_resumed_equals_undisturbed(name, finished, forked, engram, tmp_path, seasoned):
+def test_killed_and_resumed_equals_undisturbed(name, finished, forked, tmp_path, seasoned):
     """Whether it resumes in a new process, or in one that has run other recipes."""
     steps = registry()[name].from_preset("tiny").steps
     killed = tmp_path / "killed"
     assert forked(KILLED, name, killed, steps // 2 + 3).returncode == -signal.SIGKILL
     assert Run.open(killed).step == steps // 2
     shutil.copytree(killed, tmp_path / "here")
-    assert engram("run", "--resume", tmp_path / "here").code == 0
+    resume(tmp_path / "here")
     assert content(tmp_path / "here") == content(finished(name))
     assert forked(RESUMED, killed).returncode == 0
     assert content(killed) == content(finished(name))
@@ -82,7 +82,7 @@ def test_resuming_with_another_number_of_threads_is_announced(engram, tmp_path):
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_checkpoint_amid_a_window_continues_it(name, engram, tmp_path):
+def test_a_checkpoint_amid_a_window_continues_it(name, tmp_path):
     """Evaluations and lines of metrics that do not fall together: a checkpoint holds half a window of measurements."""
     changes = {"eval_every": 27, "steps": 54}
     tiny(name, tmp_path / "straight", **changes)
@@ -90,7 +90,7 @@ def test_a_checkpoint_amid_a_window_continues_it(name, engram, tmp_path):
     with pytest.raises(Halfway):
         train(started, [StopAt(33)])
     started.folder.release()
-    assert engram("run", "--resume", tmp_path / "halved").code == 0
+    resume(tmp_path / "halved")
     assert content(tmp_path / "halved") == content(tmp_path / "straight")
 
 
