@@ -7,6 +7,11 @@ from sklearn import metrics as theirs
 
 import engram
 from engram.core.errors import EngramError
+from engram.core.fit import FitMixin
+from engram.core.registry import get_recipe
+from engram.foundations.mlp.model import MLP
+from engram.transformers.gpt.model import GPT
+from tests.conftest import RECIPES
 
 RNG = np.random.default_rng(0)
 
@@ -65,6 +70,23 @@ def test_early_stopping_of_a_regression_watches_its_loss(linear, tmp_path, monke
     run = engram.run("mlp", data=linear, out=tmp_path / "run", **settings).run
     losses = {row["step"]: row["valid_loss"] for row in run.folder.metrics() if "valid_loss" in row}
     assert run.best_step == min(losses, key=losses.__getitem__) > 0
+
+
+def test_a_model_is_trained_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("ENGRAM_DATA", str(tmp_path / "cache"))
+    text = "To be, or not to be, that is the question. " * 100
+    model = GPT.fit(text, preset="tiny", out=tmp_path / "gpt", quiet=True)
+    assert isinstance(model, GPT)
+    assert not model.training
+    assert len(model.generate("To be", max_new_tokens=5)) > 0
+    assert (tmp_path / "gpt" / "report.html").exists()
+
+
+def test_every_model_that_fits_trains_the_recipe_of_its_folder():
+    fitting = {name: get_recipe(name).Model for name in RECIPES if issubclass(get_recipe(name).Model, FitMixin)}
+    assert {"gpt", "rbm", "vae", "word2vec", "hopfield"} <= set(fitting)
+    assert all(model.recipe_name() == name for name, model in fitting.items() if name not in ("autodiff", "backprop"))
+    assert MLP.recipe_name() == "mlp"
 
 
 @pytest.mark.parametrize(

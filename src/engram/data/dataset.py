@@ -118,3 +118,8 @@ class Data:
     @property
     def test(self) -> Split:
         return self["test"]
+
+
+def sample_column(data: Data) -> str:
+    """Name of the column that holds the samples: "image" or "point"."""
+    return "image" if "image" in data.train else "point"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from engram.core.config import Settings
 from engram.core.errors import EngramError, unknown
-from engram.data.dataset import Parts, Split
+from engram.data.dataset import Data, Parts, Split
 from engram.data.table import Array, Table, TableEncoder, as_words, is_words
 
 Task = Literal["auto", "classification", "regression"]
@@ -103,3 +103,15 @@ def resolve_task(name: str, y: Array, task: Task) -> Task:
         return task
     few = not is_words(y) and bool((y == np.rint(y)).all()) and len(np.unique(y)) <= MAX_CLASSES
     return "classification" if is_words(y) or few else "regression"
+
+
+def standardize_rows(data: Data) -> Data:
+    """Standardize the rows of a table by its training rows; other data stay as they are."""
+    if data.encoder is None:
+        return data
+    encoder = data.encoder.standardized(data.train["point"].numpy())
+    rows = {
+        name: Split({**split.columns, "point": torch.from_numpy(encoder.standardize(split["point"].numpy()))})
+        for name, split in data.splits.items()
+    }
+    return replace(data, splits=rows, encoder=encoder)

@@ -16,9 +16,9 @@ from engram.core.errors import EngramError
 from engram.core.learner import Learner, M
 from engram.core.recipe import Recipe, Sample, check_item
 from engram.core.seeding import generator
-from engram.data.dataset import Data, Split
+from engram.data.dataset import Data, Split, sample_column
 from engram.data.loaders import BatchLoader
-from engram.data.table_splits import TableOptions
+from engram.data.table_splits import TableOptions, standardize_rows
 from engram.generative.feature_extractor import SampleQuality, build_feature_extractor, take_samples
 from engram.metrics.generative import nearest_neighbors
 from engram.plots import generative as views
@@ -145,23 +145,6 @@ class GenerativeRecipe(Recipe[M, Data]):
     def run_model(self, model: Any, x: Tensor) -> None:
         """Run the model on a sample, for active taps."""
         model(x)
-
-
-def sample_column(data: Data) -> str:
-    """Name of the column that holds the samples: "image" or "point"."""
-    return "image" if "image" in data.train else "point"
-
-
-def standardize_rows(data: Data) -> Data:
-    """Standardize the rows of a table by its training rows; other data stay as they are."""
-    if data.encoder is None:
-        return data
-    encoder = data.encoder.standardized(data.train["point"].numpy())
-    rows = {
-        name: Split({**split.columns, "point": torch.from_numpy(encoder.standardize(split["point"].numpy()))})
-        for name, split in data.splits.items()
-    }
-    return replace(data, splits=rows, encoder=encoder)
 
 
 def decode_rows(sample: Sample, data: Data) -> Sample:

@@ -10,8 +10,8 @@ from torch import Tensor
 from engram.core.errors import EngramError
 from engram.core.recipe import Sample, SampleArgs, SampleRequest
 from engram.core.seeding import generator
-from engram.data.dataset import Data
-from engram.generative.base import CHUNK, GenerativeRecipe, as_sample, decode_rows, sample_column
+from engram.data.dataset import Data, sample_column
+from engram.generative.base import CHUNK, GenerativeRecipe, as_sample, decode_rows
 from engram.plots import generative as views
 from engram.plots.figure import Figure
 from engram.plots.images import sheet

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engram.core.errors import EngramError
+from engram.core.fit import FitMixin
 from engram.core.tap import tap
 from engram.nn.activation import ACTIVATIONS, ActivationName
 from engram.nn.batch_norm import BatchNorm2d
@@ -32,7 +33,7 @@ from engram.nn.convolution import Convolution
 from engram.nn.image_input import ImageClassifierConfig
 
 
-class CNN(nn.Module):
+class CNN(FitMixin, nn.Module):
     """Stages of convolution and pooling, then two fully connected layers."""
 
     @dataclass(frozen=True, kw_only=True)

@@ -25,12 +25,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engram.core.config import FromData
+from engram.core.fit import FitMixin
 from engram.core.tap import tap
 from engram.nn.activation import ACTIVATIONS, ActivationName
 from engram.nn.image_input import ImageClassifierConfig
 
 
-class MLP(nn.Module):
+class MLP(FitMixin, nn.Module):
     """Fully connected layers, from an image or a row of a table to the logits of the classes, or to one number."""
 
     @dataclass(frozen=True, kw_only=True)

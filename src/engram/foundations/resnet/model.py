@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engram.core.errors import EngramError
+from engram.core.fit import FitMixin
 from engram.core.tap import tap
 from engram.nn.activation import ACTIVATIONS, ActivationName
 from engram.nn.batch_norm import BatchNorm2d
@@ -31,7 +32,7 @@ from engram.nn.convolution import Convolution
 from engram.nn.image_input import ImageClassifierConfig
 
 
-class ResNet(nn.Module):
+class ResNet(FitMixin, nn.Module):
     """Stages of residual blocks, and a linear head."""
 
     @dataclass(frozen=True, kw_only=True)

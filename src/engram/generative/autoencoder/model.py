@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engram.core.errors import EngramError
+from engram.core.fit import FitMixin
 from engram.core.global_batch import batch_sum
 from engram.core.tap import tap
 from engram.nn.activation import ActivationName
@@ -37,7 +38,7 @@ RUNNING_RATE = 0.02
 """rate of the running mean and covariance of the latents (r)"""
 
 
-class Autoencoder(nn.Module):
+class Autoencoder(FitMixin, nn.Module):
     """Autoencoder that also tracks the distribution of its latents, to sample from it."""
 
     @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,9 @@ from engram.core.learner import Batch, Learner, Metrics
 from engram.core.recipe import Sample, SampleRequest
 from engram.core.registry import register
 from engram.core.seeding import generator
-from engram.data.dataset import Data
+from engram.data.dataset import Data, sample_column
 from engram.generative.autoencoder.model import Autoencoder
-from engram.generative.base import GenerativeRecipe, sample_column
+from engram.generative.base import GenerativeRecipe
 from engram.generative.latent import (
     CHANNELS,
     POINTS,

@@ -35,6 +35,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engram.core.errors import EngramError
+from engram.core.fit import FitMixin
 from engram.generative.diffusion import samplers
 from engram.generative.diffusion.samplers import NoiseSchedule, SamplerContext, SamplerName, Trajectory
 from engram.generative.diffusion.unet import DenoiserConfig, PointDenoiser, UNet
@@ -42,7 +43,7 @@ from engram.generative.diffusion.unet import DenoiserConfig, PointDenoiser, UNet
 PIXEL_VALUES = 256
 
 
-class Diffusion(nn.Module):
+class Diffusion(FitMixin, nn.Module):
     """Denoising network and noise schedule."""
 
     @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,8 @@ from engram.core.learner import Batch, Learner, Metrics
 from engram.core.recipe import Sample, SampleArgs, SampleRequest
 from engram.core.registry import register
 from engram.core.seeding import generator
-from engram.data.dataset import Data
-from engram.generative.base import CHUNK, GenerativeRecipe, as_sample, decode_rows, sample_column
+from engram.data.dataset import Data, sample_column
+from engram.generative.base import CHUNK, GenerativeRecipe, as_sample, decode_rows
 from engram.generative.diffusion.model import Diffusion
 from engram.generative.diffusion.samplers import SamplerName
 from engram.plots import generative as views

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from engram.core.fit import FitMixin
 from engram.core.tap import tap
 from engram.nn.encoders import MLP, NEGATIVE_SLOPE, ConvDecoder, ConvEncoder, LatentConfig
 
 
-class GAN(nn.Module):
+class GAN(FitMixin, nn.Module):
     """Generator and discriminator."""
 
     @dataclass(frozen=True, kw_only=True)

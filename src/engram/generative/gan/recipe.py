@@ -11,8 +11,8 @@ from engram.core.learner import Learner
 from engram.core.recipe import Sample, SampleRequest
 from engram.core.registry import register
 from engram.core.seeding import generator
-from engram.data.dataset import Data
-from engram.generative.base import CHUNK, GenerativeRecipe, sample_column
+from engram.data.dataset import Data, sample_column
+from engram.generative.base import CHUNK, GenerativeRecipe
 from engram.generative.gan.learner import GANLearner, GANTrainingConfig
 from engram.generative.gan.model import GAN
 from engram.generative.latent import CHANNELS, POINTS, TINY, LatentSampleArgs, latent_figures, sample_latent_model

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from engram.core.config import Settings
 from engram.core.errors import EngramError
 from engram.core.seeding import generator, isolated_eval
-from engram.generative.base import sample_column
+from engram.data.dataset import sample_column
 from engram.generative.feature_extractor import take_samples
 from engram.generative.gan.model import GAN
 from engram.generative.latent import LatentSampleArgs, slerp, some_latents

@@ -31,12 +31,13 @@ from annotated_types import Gt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from engram.core.fit import FitMixin
 from engram.core.tap import tap
 from engram.nn.activation import ActivationName
 from engram.nn.encoders import LatentConfig, build_encoder_decoder, initialize
 
 
-class VAE(nn.Module):
+class VAE(FitMixin, nn.Module):
     """Variational autoencoder with a diagonal Gaussian posterior and a Bernoulli or Gaussian likelihood."""
 
     @dataclass(frozen=True, kw_only=True)

@@ -21,12 +21,13 @@ from torch import Tensor, nn
 
 from engram.core.config import FromData, Settings
 from engram.core.errors import EngramError
+from engram.core.fit import FitMixin
 from engram.core.tap import tap
 from engram.memory.rbm.model import RBM
 from engram.nn.bernoulli import sample_bernoulli
 
 
-class DBN(nn.Module):
+class DBN(FitMixin, nn.Module):
     """A stack of restricted Boltzmann machines."""
 
     @dataclass(frozen=True, kw_only=True)

@@ -34,6 +34,7 @@ from torch import Tensor, nn
 
 from engram.core.config import FromData, Settings
 from engram.core.errors import EngramError
+from engram.core.fit import FitMixin
 from engram.core.learner import Batch, Metrics
 from engram.core.tap import tap
 
@@ -53,7 +54,7 @@ class Recall(NamedTuple):
     """length of the limit cycle, B: 1 for a fixed point, 2 for a cycle of two states, 0 if not converged"""
 
 
-class Hopfield(nn.Module):
+class Hopfield(FitMixin, nn.Module):
     """Fully connected binary units with symmetric weights: an associative memory."""
 
     @dataclass(frozen=True, kw_only=True)

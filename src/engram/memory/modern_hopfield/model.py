@@ -24,12 +24,13 @@ from torch import Tensor, nn
 
 from engram.core.config import FromData, Settings
 from engram.core.errors import EngramError
+from engram.core.fit import FitMixin
 from engram.core.tap import is_watched, tap
 from engram.memory.hopfield.model import Recall
 from engram.nn.attention import attention, reference_attention
 
 
-class ModernHopfield(nn.Module):
+class ModernHopfield(FitMixin, nn.Module):
     """Associative memory that keeps patterns as rows and recalls them by softmax attention."""
 
     @dataclass(frozen=True, kw_only=True)

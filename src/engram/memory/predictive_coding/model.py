@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from engram.core.config import FromData, Settings
 from engram.core.errors import EngramError
+from engram.core.fit import FitMixin
 from engram.core.tap import tap
 from engram.nn.activation import ACTIVATIONS, ActivationName
 
@@ -40,7 +41,7 @@ class State(NamedTuple):
     F_B: Tensor
 
 
-class PredictiveCoding(nn.Module):
+class PredictiveCoding(FitMixin, nn.Module):
     """Predictive coding network: each layer predicts the one below and receives its prediction errors."""
 
     @dataclass(frozen=True, kw_only=True)

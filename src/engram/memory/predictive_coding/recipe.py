@@ -1,4 +1,4 @@
-"""Recipe of predictive coding on labeled images, as a classifier or as a generative model."""
+"""Recipe of predictive coding on labeled images or rows of a table, as a classifier or as a generative model."""
 
 import copy
 from collections.abc import Iterator, Mapping
@@ -10,14 +10,15 @@ from annotated_types import Ge
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from engram import data as datasets
 from engram.core.errors import EngramError
 from engram.core.learner import Learner
 from engram.core.recipe import Recipe, Sample, SampleRequest, check_item, choose_items
 from engram.core.registry import register
 from engram.core.seeding import generator
-from engram.data.dataset import Data, Split
+from engram.data.dataset import Data, Split, sample_column
 from engram.data.loaders import BatchLoader
-from engram.foundations.base import load_labeled_images
+from engram.data.table_splits import TableOptions, standardize_rows
 from engram.memory.predictive_coding import plots as views
 from engram.memory.predictive_coding.learner import InferenceConfig, PredictiveCodingLearner
 from engram.memory.predictive_coding.model import PredictiveCoding, State
@@ -48,7 +49,7 @@ class PredictiveCodingRecipe(Recipe[PredictiveCoding, Data]):
     }
 
     data: str = "mnist"
-    """data set of labeled images (`engram data list`), or a path: folder of class folders, .npz, CSV"""
+    """data set of labeled images or a table (`engram data list`), or a path: folder of class folders, .npz, CSV"""
     steps: Annotated[int, Ge(1)] = 2000
     """number of training steps"""
     eval_every: Annotated[int, Ge(1)] = 400
@@ -63,6 +64,7 @@ class PredictiveCodingRecipe(Recipe[PredictiveCoding, Data]):
     """network model"""
     inference: InferenceConfig = field(default_factory=InferenceConfig)
     """inference of the hidden layers"""
+    table: TableOptions = field(default_factory=TableOptions)
     optimization: OptimizerConfig = field(default_factory=lambda: OptimizerConfig(lr=2e-3, weight_decay=0.0))
     """optimizer and learning-rate schedule"""
 
@@ -76,42 +78,47 @@ class PredictiveCodingRecipe(Recipe[PredictiveCoding, Data]):
         return self.batch
 
     def load(self) -> Data:
-        return load_labeled_images(self)
+        loaded = datasets.load(self.data, **self.table.chosen())
+        missing = [] if {"image", "point"} & set(loaded.train) else ["images nor rows"]
+        missing += [] if "label" in loaded.train else ["classes"]
+        if missing:
+            raise EngramError(f"{self.name} learns from labeled images or rows, and {self.data} has no {missing[0]}.")
+        return standardize_rows(loaded)
 
     def learner(self, data: Data) -> PredictiveCodingLearner:
-        ends = [len(data.classes), data.train["image"][0].numel()]
+        ends = [len(data.classes), data.train[sample_column(data)][0].numel()]
         bottom, top = ends if self.top == "image" else ends[::-1]
         model = PredictiveCoding(replace(self.model, sizes=(bottom, *self.hidden, top)))
         return PredictiveCodingLearner(model, self.inference, self.optimization, self.steps)
 
     def batches(self, data: Data) -> BatchLoader:
-        def prepare(batch: dict[str, Any], generator: torch.Generator) -> dict[str, Any]:
-            return dict(zip(("bottom", "top"), self.clamped(batch["image"], batch["label"], data), strict=True))
+        name = sample_column(data)
 
-        columns = Split({name: data.train[name] for name in ("image", "label")})
+        def prepare(batch: dict[str, Any], generator: torch.Generator) -> dict[str, Any]:
+            return dict(zip(("bottom", "top"), self.clamped(batch[name], batch["label"], data), strict=True))
+
+        columns = Split({column: data.train[column] for column in (name, "label")})
         return BatchLoader(columns, self.batch, generator(self.seed, "batches"), prepare)
 
-    def clamped(self, image: Tensor, label: Tensor, data: Data) -> tuple[Tensor, Tensor]:
+    def clamped(self, x: Tensor, label: Tensor, data: Data) -> tuple[Tensor, Tensor]:
         """Values clamped at the bottom and at the top."""
-        pixels, target = image.flatten(1).float() / 255, F.one_hot(label, len(data.classes)).float()
-        return (target, pixels) if self.top == "image" else (pixels, target)
+        inputs, target = as_inputs(x), F.one_hot(label, len(data.classes)).float()
+        return (target, inputs) if self.top == "image" else (inputs, target)
 
     # ------------------------------------------------------------------ evaluation
 
-    def class_scores(self, model: Any, image: Tensor) -> Tensor:
-        """Scores of the classes: predicted from the image, or inferred at the top."""
+    def class_scores(self, model: Any, x: Tensor) -> Tensor:
+        """Scores of the classes: predicted from the inputs, or inferred at the top."""
         found = []
-        for part in image.split(500):
-            pixels = part.flatten(1).float() / 255
-            found.append(model(pixels) if self.top == "image" else model.infer_top(pixels, TEST_INFERENCE_STEPS))
+        for part in map(as_inputs, x.split(500)):
+            found.append(model(part) if self.top == "image" else model.infer_top(part, TEST_INFERENCE_STEPS))
         return torch.cat(found)
 
     def evaluate(self, learner: Learner[PredictiveCoding], data: Data, split: str) -> dict[str, float]:
-        image, label = data[split]["image"][:EVALUATED], data[split]["label"][:EVALUATED]
-        if split == "test":
-            image, label = data.test["image"], data.test["label"]
-        right = (self.class_scores(learner.model, image).argmax(1) == label).double().mean().item()
-        bottom, top = self.clamped(image[:1000], label[:1000], data)
+        count = len(data.test) if split == "test" else EVALUATED
+        x, label = data[split][sample_column(data)][:count], data[split]["label"][:count]
+        right = (self.class_scores(learner.model, x).argmax(1) == label).double().mean().item()
+        bottom, top = self.clamped(x[:1000], label[:1000], data)
         model: Any = learner.model
         away = (bottom - model(top)).square().sum(1).mean().item()
         return {"accuracy": right, "loss": 0.5 * away / self.model.bottom_variance}
@@ -120,13 +127,13 @@ class PredictiveCodingRecipe(Recipe[PredictiveCoding, Data]):
 
     def figures(self, learner: Learner[PredictiveCoding], data: Data) -> Iterator[Figure]:
         model: Any = learner.model
-        image, label = data.test["image"], data.test["label"]
-        logits = self.class_scores(model, image[:2000])
+        x, label = data.test[sample_column(data)], data.test["label"]
+        logits = self.class_scores(model, x[:2000])
         yield classification.confusion(logits, label[:2000], data.classes)
-        bottom, top = self.clamped(image[: self.batch], label[: self.batch], data)
+        bottom, top = self.clamped(x[: self.batch], label[: self.batch], data)
         yield views.plot_inference(self.layer_errors(model, bottom, top))
         yield self.compare_with_backprop(model, bottom, top)
-        if self.top == "label":
+        if self.top == "label" and "image" in data.test:
             yield self.plot_generated(model, data)
 
     def layer_errors(self, model: Any, bottom: Tensor, top: Tensor) -> Tensor:
@@ -153,21 +160,28 @@ class PredictiveCodingRecipe(Recipe[PredictiveCoding, Data]):
 
     def trace(self, model: PredictiveCoding, data: Data, item: int) -> str:
         check_item(item, len(data.test))
-        _, top = self.clamped(data.test["image"][item : item + 1], data.test["label"][item : item + 1], data)
+        name = sample_column(data)
+        _, top = self.clamped(data.test[name][item : item + 1], data.test["label"][item : item + 1], data)
         model(top)
-        return f"test image {item}, label {data.classes[int(data.test['label'][item])]}"
+        kind = "image" if name == "image" else "row"
+        return f"test {kind} {item}, label {data.classes[int(data.test['label'][item])]}"
 
     def sample(self, learner: Learner[PredictiveCoding], data: Data, request: SampleRequest) -> Sample:
-        """Test images with their true and predicted classes."""
+        """Test images or rows with their true and predicted classes."""
         index = choose_items(request.count, len(data.test), request.generator)
-        chosen = data.test.take(index)
-        answer = self.class_scores(learner.model, chosen["image"]).argmax(1)
+        chosen, name = data.test.take(index), sample_column(data)
+        answer = self.class_scores(learner.model, chosen[name]).argmax(1)
         lines = [
             f"{i:>6}  true {data.classes[int(t)]:<12} predicted {data.classes[int(a)]}"
             for i, t, a in zip(index.tolist(), chosen["label"], answer, strict=True)
         ]
-        arrays = {"item": index, "image": chosen["image"], "label": chosen["label"], "answer": answer}
-        return Sample(arrays, "\n".join(lines), grid(chosen["image"]))
+        arrays = {"item": index, name: chosen[name], "label": chosen["label"], "answer": answer}
+        return Sample(arrays, "\n".join(lines), grid(chosen["image"]) if name == "image" else None)
+
+
+def as_inputs(x: Tensor) -> Tensor:
+    """Return the values of a layer: pixels from 0 to 1, or standardized rows of a table."""
+    return x.flatten(1).float() / 255 if x.dtype == torch.uint8 else x
 
 
 def update_similarity(model: PredictiveCoding, bottom: Tensor, top: Tensor, times: float) -> Tensor:

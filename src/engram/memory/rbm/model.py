@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engram.core.config import FromData, Settings
+from engram.core.fit import FitMixin
 from engram.core.tap import tap
 from engram.nn.bernoulli import sample_bernoulli
 
@@ -33,7 +34,7 @@ Sampler = Callable[[Tensor, torch.Generator], Tensor]
 """samples Bernoulli variables from their probabilities"""
 
 
-class RBM(nn.Module):
+class RBM(FitMixin, nn.Module):
     """Bernoulli-Bernoulli restricted Boltzmann machine: connections only between its two layers."""
 
     @dataclass(frozen=True, kw_only=True)

@@ -33,10 +33,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engram.core.config import FromData, Settings
+from engram.core.fit import FitMixin
 from engram.core.tap import tap
 
 
-class Word2Vec(nn.Module):
+class Word2Vec(FitMixin, nn.Module):
     """Input vector v and output vector u of every word."""
 
     @dataclass(frozen=True, kw_only=True)

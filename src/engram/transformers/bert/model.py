@@ -27,6 +27,7 @@ from torch.nn import functional as F
 
 from engram.core.config import FromData
 from engram.core.errors import EngramError
+from engram.core.fit import FitMixin
 from engram.core.tap import is_watching, tap
 from engram.nn.transformer_block import ACTIVATIONS, Block, BlockConfig
 
@@ -36,7 +37,7 @@ IGNORE_INDEX = -100
 """label of a token that is not to be predicted"""
 
 
-class BERT(nn.Module):
+class BERT(FitMixin, nn.Module):
     """Transformer encoder with a masked language model head and an optional pooler."""
 
     @dataclass(frozen=True, kw_only=True)

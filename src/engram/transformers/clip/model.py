@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engram.core.config import FromData
+from engram.core.fit import FitMixin
 from engram.core.global_batch import gather_rows
 from engram.core.tap import tap
 from engram.nn.image_input import ImageConfig
@@ -73,7 +74,7 @@ class TextEncoder(nn.Module):
         return self.project(self.norm(h_BTE[torch.arange(x_BT.shape[0], device=x_BT.device), eos_B]))  # (2)
 
 
-class CLIP(nn.Module):
+class CLIP(FitMixin, nn.Module):
     """Image encoder and text encoder with a shared embedding space."""
 
     @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,7 @@ from torch.nn import functional as F
 
 from engram.core.config import FromData
 from engram.core.errors import EngramError
+from engram.core.fit import FitMixin
 from engram.core.tap import tap
 from engram.generation import generate
 from engram.nn.attention import KVCache
@@ -34,7 +35,7 @@ from engram.nn.position import RotaryEmbedding, sinusoidal
 from engram.nn.transformer_block import Block, BlockConfig, FFActivation, Norm, make_norm
 
 
-class GPT(nn.Module, generate.LanguageModel):
+class GPT(FitMixin, nn.Module, generate.LanguageModel):
     """Causal Transformer language model."""
 
     @dataclass(frozen=True, kw_only=True)

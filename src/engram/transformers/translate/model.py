@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engram.core.config import FromData
+from engram.core.fit import FitMixin
 from engram.core.tap import tap
 from engram.generation.sampling import GREEDY, Beam, SamplingParams, beam_search, sample_token
 from engram.nn.attention import KVCache
@@ -34,7 +35,7 @@ from engram.nn.position import Layout, sinusoidal
 from engram.nn.transformer_block import Block, BlockConfig, FFActivation, make_norm
 
 
-class Transformer(nn.Module):
+class Transformer(FitMixin, nn.Module):
     """Encoder-decoder Transformer."""
 
     @dataclass(frozen=True, kw_only=True)

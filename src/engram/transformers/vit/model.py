@@ -23,6 +23,7 @@ from annotated_types import Ge
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from engram.core.fit import FitMixin
 from engram.core.tap import tap
 from engram.nn.image_input import ImageClassifierConfig
 from engram.nn.transformer_block import Block, BlockConfig, make_norm
@@ -50,7 +51,7 @@ class PatchEmbedding(nn.Module):
         return torch.cat([self.cls_token.expand(z_BME.shape[0], 1, -1), z_BME], 1) + self.position  # (2)
 
 
-class ViT(nn.Module):
+class ViT(FitMixin, nn.Module):
     """Vision Transformer: classifies images by their patches."""
 
     @dataclass(frozen=True, kw_only=True)
