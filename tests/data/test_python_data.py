@@ -111,3 +111,11 @@ def test_data_that_are_gone_are_named(tmp_path):
         file.unlink()
     with pytest.raises(EngramError, match="no longer in"):
         data.load(name)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_split_does_not_follow_the_random_numbers_of_the_rows(seed):
+    """Both are streams of PCG64: with the same seed the largest numbers would all be test rows."""
+    x = np.random.default_rng(seed).random((3000, 1))
+    loaded = data.load(store(x))
+    assert loaded.test["point"].mean().item() == pytest.approx(0.5, abs=0.08)

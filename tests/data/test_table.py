@@ -71,7 +71,7 @@ def test_decoding_inverts_encoding(cars):
     loaded = data.load(cars, ignore=("plate",), target="price")
     point = loaded.train["point"].numpy()
     standardized = loaded.encoder.standardized(point)
-    again = standardized.decode(standardized.standardize(point))
+    again = standardized.decode(standardized.rescale(point))
     plain = loaded.encoder.decode(point)
     assert again["brand"] == plain["brand"]
     assert again["sold"] == plain["sold"]

@@ -1,10 +1,15 @@
 """The machine against the enumeration of all its states."""
 
 import itertools
+import math
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+import engram
+from engram.core.recipe import SampleRequest
 from engram.core.seeding import generator
 from engram.memory.rbm.learner import ContrastiveDivergence, ContrastiveDivergenceConfig
 from engram.memory.rbm.model import RBM
@@ -116,3 +121,22 @@ def test_centered_updates_are_those_of_units_counted_from_their_means():
     torch.testing.assert_close(rbm.W, W)
     torch.testing.assert_close(rbm.b, b - W @ n)
     torch.testing.assert_close(rbm.c, c - W.T @ m)
+
+
+def test_rows_of_a_table_reach_the_entropy_of_their_distribution(tmp_path, monkeypatch):
+    """Two equal fair columns and an independent one of 80 %: the log-likelihood is -(log 2 + H(0.8)) at best."""
+    monkeypatch.setenv("ENGRAM_DATA", str(tmp_path / "cache"))
+    random = np.random.default_rng(0)
+    a, c = random.random(3000) < 0.5, random.random(3000) < 0.8
+    frame = pd.DataFrame({"a": 7.0 * a, "b": np.where(a, "yes", "no"), "c": 0.5 - 3.0 * c})  # integers would be classes
+    settings = {"hidden": 6, "steps": 1500, "eval_every": 1500, "out": tmp_path / "run", "quiet": True}
+    run = engram.run("rbm", data=frame, **settings)
+    # "b" is one-hot: two visible units that exclude each other
+    entropy = math.log(2) - 0.8 * math.log(0.8) - 0.2 * math.log(0.2)
+    assert run.metrics["test_log_likelihood"] == pytest.approx(-entropy, abs=0.15)
+    assert {"Weights", "Samples"} <= {figure.title for figure in run.figures()}
+    sampled = run.run.recipe.sample(run.run.learner, run.run.data, SampleRequest(200, generator(0, "sample")))
+    rows = [line.split(",") for line in sampled.text.splitlines()]
+    assert rows[0] == ["a", "b", "c"]
+    agree = np.mean([(float(a) > 3.5) == (b == "yes") for a, b, _ in rows[1:]])
+    assert agree > 0.9

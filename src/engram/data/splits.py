@@ -1,5 +1,7 @@
 """Random splits of data sets that come without any, the same on every machine."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -9,15 +11,29 @@ from engram.data.columns import Bitmaps
 from engram.data.dataset import Split
 
 
-def fixed_permutation(count: int) -> Tensor:
+USER_SEED = int.from_bytes(b"engram", "big")
+"""seed of the splits of user data: rows that `np.random.default_rng(0)` has made would follow the stream of seed 0"""
+
+
+def fixed_permutation(count: int, seed: int = 0) -> Tensor:
     """Return a permutation that never changes; NumPy guarantees this stream across versions, torch does not."""
-    keys = np.random.PCG64(0).random_raw(count)
+    keys = np.random.PCG64(seed).random_raw(count)
     return torch.from_numpy(np.argsort(keys, kind="stable"))
 
 
 def random_split(split: Split, **sizes: int) -> dict[str, Split]:
     """Split at random into parts of the given sizes; within a part the samples keep their order."""
-    parts = torch.split(fixed_permutation(len(split)), list(sizes.values()))
+    return split_by(fixed_permutation(len(split)), split, sizes)
+
+
+def split_user_data(split: Split, **sizes: int) -> dict[str, Split]:
+    """Split user data at random into parts of the given sizes; within a part the samples keep their order."""
+    return split_by(fixed_permutation(len(split), USER_SEED), split, sizes)
+
+
+def split_by(order: Tensor, split: Split, sizes: Mapping[str, int]) -> dict[str, Split]:
+    """Split into parts of the given sizes by a permutation."""
+    parts = torch.split(order, list(sizes.values()))
     return {name: _view(split, part.sort().values) for name, part in zip(sizes, parts, strict=True)}
 
 

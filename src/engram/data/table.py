@@ -9,6 +9,8 @@ it if any was missing in training. A category becomes a one-hot vector; one that
 A date becomes year, month, day of the month, day of the week and hour. Standardization is the model's part.
 """
 
+import csv
+import io
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -233,9 +235,9 @@ class TableEncoder:
     features: tuple[Feature, ...]
     notes: tuple[str, ...] = ()
     """sentences about missing values and columns that are left out"""
-    mean: tuple[float, ...] = ()
-    std: tuple[float, ...] = ()
-    """mean and standard deviation of each encoded column, if rows are standardized"""
+    center: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+    """what is subtracted from each encoded column, and what it is then divided by, if rows are rescaled"""
 
     @classmethod
     def fit(cls, table: Table) -> "TableEncoder":
@@ -261,12 +263,20 @@ class TableEncoder:
     def standardized(self, point_NF: Array) -> "TableEncoder":
         """Return an encoder that also standardizes, by the encoded training rows."""
         mean_F, std_F = point_NF.mean(0, dtype=np.float64), point_NF.std(0, dtype=np.float64)
-        std_F = np.where(std_F > 1e-9 * np.abs(mean_F).clip(1), std_F, 1.0)
-        return replace(self, mean=tuple(mean_F.tolist()), std=tuple(std_F.tolist()))
+        return self._rescaled(mean_F, std_F)
 
-    def standardize(self, point_NF: Array) -> Array:
-        """Standardize encoded rows."""
-        return ((point_NF - np.array(self.mean)) / np.array(self.std)).astype(np.float32)
+    def normalized(self, point_NF: Array) -> "TableEncoder":
+        """Return an encoder that also maps each column to values from 0 to 1, by the encoded training rows."""
+        low_F, high_F = point_NF.min(0).astype(np.float64), point_NF.max(0).astype(np.float64)
+        return self._rescaled(low_F, high_F - low_F)
+
+    def _rescaled(self, center_F: Array, scale_F: Array) -> "TableEncoder":
+        scale_F = np.where(scale_F > 1e-9 * np.abs(center_F).clip(1), scale_F, 1.0)
+        return replace(self, center=tuple(center_F.tolist()), scale=tuple(scale_F.tolist()))
+
+    def rescale(self, point_NF: Array) -> Array:
+        """Subtract the center of each column and divide by its scale."""
+        return ((point_NF - np.array(self.center)) / np.array(self.scale)).astype(np.float32)
 
     def encode(self, table: Table) -> Array:
         """Return rows of numbers, float32 N × F; the table may have more columns, in any order."""
@@ -280,16 +290,25 @@ class TableEncoder:
             point_NF = np.concatenate(parts, axis=1).astype(np.float32)
         if not np.isfinite(point_NF).all():
             raise EngramError("The table has a number that is too large for 32 bits: scale its column.")
-        return self.standardize(point_NF) if self.mean else point_NF
+        return self.rescale(point_NF) if self.center else point_NF
 
     def decode(self, point_NF: Array) -> dict[str, list[Any]]:
         """Return encoded rows as values of the table's columns."""
         point_NF = np.asarray(point_NF, dtype=np.float64)
-        if self.mean:
-            point_NF = point_NF * np.array(self.std) + np.array(self.mean)
+        if self.center:
+            point_NF = point_NF * np.array(self.scale) + np.array(self.center)
         sizes = [len(feature.names) for feature in self.features]
         parts = np.split(point_NF, np.cumsum(sizes)[:-1], axis=1)
         return {feature.name: feature.decode(part) for feature, part in zip(self.features, parts, strict=True)}
+
+    def to_csv(self, point_NF: Array) -> str:
+        """Return encoded rows as CSV text with the names of the table's columns."""
+        columns = self.decode(point_NF)
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+        return text.getvalue().rstrip("\n")
 
     def to_json(self) -> dict[str, Any]:
         """Return the encoder as JSON keeps it."""
@@ -299,4 +318,4 @@ class TableEncoder:
     def from_json(cls, values: Mapping[str, Any]) -> "TableEncoder":
         """Restore an encoder from JSON."""
         features = [Feature(**{**one, "levels": tuple(one["levels"])}) for one in values["features"]]
-        return cls(tuple(features), *(tuple(values[name]) for name in ("notes", "mean", "std")))
+        return cls(tuple(features), *(tuple(values[name]) for name in ("notes", "center", "scale")))

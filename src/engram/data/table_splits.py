@@ -107,11 +107,18 @@ def resolve_task(name: str, y: Array, task: Task) -> Task:
 
 def standardize_rows(data: Data) -> Data:
     """Standardize the rows of a table by its training rows; other data stay as they are."""
-    if data.encoder is None:
-        return data
-    encoder = data.encoder.standardized(data.train["point"].numpy())
+    return data if data.encoder is None else rescale_rows(data, data.encoder.standardized(data.train["point"].numpy()))
+
+
+def normalize_rows(data: Data) -> Data:
+    """Map each column of a table to values from 0 to 1 by its training rows; other data stay as they are."""
+    return data if data.encoder is None else rescale_rows(data, data.encoder.normalized(data.train["point"].numpy()))
+
+
+def rescale_rows(data: Data, encoder: TableEncoder) -> Data:
+    """Rescale the rows of every split by an encoder."""
     rows = {
-        name: Split({**split.columns, "point": torch.from_numpy(encoder.standardize(split["point"].numpy()))})
+        name: Split({**split.columns, "point": torch.from_numpy(encoder.rescale(split["point"].numpy()))})
         for name, split in data.splits.items()
     }
     return replace(data, splits=rows, encoder=encoder)

@@ -12,7 +12,7 @@ from engram.data.csv_files import read_csv, read_parquet
 from engram.data.dataset import Data, Info, Parts, Split
 from engram.data.image_files import CAPTIONS, SUFFIXES, read_captions, read_images
 from engram.data.registry import check_options, get_options
-from engram.data.splits import random_split, split_text
+from engram.data.splits import split_text, split_user_data
 from engram.data.table_splits import encode_splits
 from engram.data.text_files import check_size, read_text_file
 from engram.data.text_pairs import read_pairs
@@ -104,7 +104,7 @@ def _complete_splits(source: str, splits: Mapping[str, Split]) -> dict[str, Spli
         raise EngramError(f"{source} has too few samples ({len(whole)}) to divide into train, valid and test.")
     sizes = {"train": len(whole) - tenth * (1 + alone), "valid": tenth, **({"test": tenth} if alone else {})}
     return {
-        **random_split(whole, **sizes),
+        **split_user_data(whole, **sizes),
         **{name: split for name, split in splits.items() if name not in ("", "train")},
     }
 

@@ -1,7 +1,5 @@
 """Base recipe of generative models: data, evaluation and figures that autoencoder, VAE, GAN and diffusion share."""
 
-import csv
-import io
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -151,12 +149,7 @@ def decode_rows(sample: Sample, data: Data) -> Sample:
     """Samples of a table as values of its columns; other samples stay as they are."""
     if data.encoder is None:
         return sample
-    columns = data.encoder.decode(sample.arrays["point"].numpy())
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
-    return replace(sample, text=text.getvalue().rstrip("\n"))
+    return replace(sample, text=data.encoder.to_csv(sample.arrays["point"].numpy()))
 
 
 def as_sample(x: Tensor, text: str, columns: int = 0, arrays: Mapping[str, Tensor] | None = None) -> Sample:

@@ -1,4 +1,4 @@
-"""Recipe of a deep belief network (DBN) on binarized images."""
+"""Recipe of a deep belief network (DBN) on binarized images or rows of a table."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,7 +10,7 @@ from torch import nn
 from engram.core.learner import Learner
 from engram.core.registry import register
 from engram.core.seeding import generator
-from engram.data.dataset import Data
+from engram.data.dataset import Data, sample_column
 from engram.memory.dbn.learner import GreedyLayerwise
 from engram.memory.dbn.model import DBN
 from engram.memory.rbm.base import EVALUATED, BoltzmannRecipe
@@ -54,6 +54,9 @@ class DBNRecipe(BoltzmannRecipe[DBN]):
 
     def figures(self, learner: Learner[DBN], data: Data) -> Iterator[Figure]:
         model = learner.model
+        if sample_column(data) == "point":
+            yield from self.row_figures(model, model.layers[0].W, data)
+            return
         shape = tuple(data.train["image"].shape[1:])
         yield images.filters(model.layers[0].W.T, shape)
         for level in range(2, len(model.rbms) + 1):

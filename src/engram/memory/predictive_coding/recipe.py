@@ -48,6 +48,8 @@ class PredictiveCodingRecipe(Recipe[PredictiveCoding, Data]):
         "generative": {"top": "label", "hidden": (256,), "lr": 1e-3, "bottom_variance": 1.0},
     }
 
+    unit: ClassVar[str] = "samples"
+
     data: str = "mnist"
     """data set of labeled images or a table (`engram data list`), or a path: folder of class folders, .npz, CSV"""
     steps: Annotated[int, Ge(1)] = 2000

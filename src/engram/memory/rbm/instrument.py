@@ -63,6 +63,8 @@ class RunArgs(Settings):
         run = models.open(self.run, self.step)
         if not isinstance(run.learner.model, RBM):
             raise EngramError(f"{self.run} is a run of {run.recipe.name}; this instrument opens those of rbm.")
+        if "image" not in run.data.test:
+            raise EngramError(f"{self.run} has learned rows of a table; this instrument shows images.")
         shape = tuple(run.data.test["image"].shape[1:])
         if shape[0] not in (1, 3) or math.prod(shape) > MAX_PIXELS:
             raise EngramError(

@@ -1,4 +1,4 @@
-"""Recipe of a restricted Boltzmann machine (RBM) on binarized images."""
+"""Recipe of a restricted Boltzmann machine (RBM) on binarized images or rows of a table."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -7,11 +7,12 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import nn
 
+from engram.core.errors import EngramError
 from engram.core.learner import Learner
 from engram.core.recipe import Sample, SampleArgs, SampleRequest
 from engram.core.registry import register
 from engram.core.seeding import generator
-from engram.data.dataset import Data
+from engram.data.dataset import Data, sample_column
 from engram.data.progress import announce
 from engram.memory.rbm import likelihood, plots
 from engram.memory.rbm.base import EVALUATED, BoltzmannRecipe
@@ -37,7 +38,7 @@ class RBMSampleArgs(SampleArgs):
 @register
 @dataclass(frozen=True, kw_only=True)
 class RBMRecipe(BoltzmannRecipe[RBM]):
-    """Restricted Boltzmann machine on binary images, trained by contrastive divergence, without a loss."""
+    """Restricted Boltzmann machine of binary units, trained by contrastive divergence, without a loss."""
 
     name: ClassVar[str] = "rbm"
     title: ClassVar[str] = "Restricted Boltzmann machine"
@@ -87,7 +88,11 @@ class RBMRecipe(BoltzmannRecipe[RBM]):
         }
 
     def figures(self, learner: Learner[RBM], data: Data) -> Iterator[Figure]:
-        rbm, shape = learner.model, tuple(data.train["image"].shape[1:])
+        rbm = learner.model
+        if sample_column(data) == "point":
+            yield from self.row_figures(rbm, rbm.W, data)
+            return
+        shape = tuple(data.train["image"].shape[1:])
         yield images.filters(rbm.W.T, shape)
         yield from self.sample_figures(rbm, data)
         yield plots.gibbs_chain(rbm, shape, generator(self.seed, "film"))
@@ -97,6 +102,8 @@ class RBMRecipe(BoltzmannRecipe[RBM]):
         """Sample images, or the lower half of test images."""
         if request.args is None or request.args.show == "samples":
             return super().sample(learner, data, request)
+        if sample_column(data) != "image":
+            raise EngramError("Only images are inpainted; this model has learned rows of a table.")
         count, shape = min(request.count, len(data.test)), tuple(data.train["image"].shape[1:])
         v_NV = self.binarized(data, "test", count)
         image = plots.inpaint_lower_half(learner.model, v_NV, shape, generator(self.seed, "fill"))
