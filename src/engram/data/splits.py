@@ -10,7 +10,6 @@ from engram.core.errors import EngramError
 from engram.data.columns import Bitmaps
 from engram.data.dataset import Split
 
-
 USER_SEED = int.from_bytes(b"engram", "big")
 """seed of the splits of user data: rows that `np.random.default_rng(0)` has made would follow the stream of seed 0"""
 
