@@ -11,6 +11,7 @@ from PIL import Image
 
 import engram as library
 from engram import data
+from engram.core.errors import EngramError
 from engram.hub.predict import INPUTS
 from tests.conftest import RECIPES
 
@@ -20,13 +21,14 @@ PREDICTING = [
     "bert",
     "cnn",
     "mlp",
+    "predictive-coding",
     "resnet",
     "spiking-classifier",
     "trades",
     "translate",
     "vit",
 ]
-CLASSIFIERS = [name for name in PREDICTING if name not in ("bert", "translate")]
+CLASSIFIERS = [name for name in PREDICTING if name not in ("bert", "predictive-coding", "translate")]
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -51,6 +53,75 @@ def test_predictions_are_the_models_own_outputs(name, finished, engram, tmp_path
     found = np.array([[float(row[f"p({k})"]) for k in range(10)] for row in rows])
     np.testing.assert_allclose(found, p, atol=1e-5)
     assert [row["prediction"] for row in rows] == [str(k) for k in found.argmax(1)]
+
+
+@pytest.mark.parametrize("top", ["image", "label"])
+def test_scores_of_predictive_coding_are_the_models_own(top, engram, refused, tmp_path):
+    out, image = tmp_path / "run", data.load("digits").test["image"][:20]
+    words = ("run", "predictive-coding", "--preset", "tiny", "--top", top, "--steps", 2, "--out", out)
+    assert engram(*words, "--eval-every", 2).code == 0
+    np.save(tmp_path / "images.npy", image.numpy())
+    answer = engram("predict", out, tmp_path / "images.npy")
+    assert answer.code == 0, answer.err
+    found = [[float(row[f"score({k})"]) for k in range(10)] for row in csv.DictReader(io.StringIO(answer.out))]
+    model, x = library.load(out), image.flatten(1).float() / 255
+    with torch.no_grad():
+        own = model(x) if top == "image" else model.infer_top(x, 100)
+    np.testing.assert_allclose(found, own.numpy(), atol=1e-5)
+    with pytest.raises(EngramError, match="no probabilities"):
+        model.predict_proba(image)
+
+
+@pytest.mark.parametrize("name", ["rnn", "mingru"])
+def test_recurrent_networks_classify_images_row_by_row(name, engram, tmp_path):
+    words = ("run", name, "--preset", "tiny", "--data", "digits", "--out", tmp_path / "run")
+    assert engram(*words).code == 0
+    image = data.load("digits").test["image"][:20]
+    np.save(tmp_path / "images.npy", image.numpy())
+    rows = list(csv.DictReader(io.StringIO(engram("predict", tmp_path / "run", tmp_path / "images.npy").out)))
+    model = library.load(tmp_path / "run")
+    with torch.no_grad():
+        p = model(image[:, 0].float() / 255)[:, -1].softmax(1).numpy()
+    np.testing.assert_allclose([[float(row[f"p({k})"]) for k in range(10)] for row in rows], p, atol=1e-5)
+    assert list(model.predict(image)) == [row["prediction"] for row in rows] == [str(k) for k in p.argmax(1)]
+
+
+def test_recurrent_networks_classify_rows_of_numbers(engram, tmp_path):
+    rng = np.random.default_rng(5)
+    lines = [",".join([*(f"{v:.3f}" for v in rng.normal(3 * (i % 2), 1, 12)), "ab"[i % 2]]) for i in range(80)]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    words = ("run", "gru", "--preset", "tiny", "--classify", "--data", tmp_path / "t.csv", "--out", tmp_path / "run")
+    answer = engram(*words)
+    assert answer.code == 0, answer.err
+    answer = engram("predict", tmp_path / "run", tmp_path / "t.csv", "--json")
+    rows, model = [json.loads(line) for line in answer.out.splitlines()], library.load(tmp_path / "run")
+    values = np.array([[float(cell) for cell in line.split(",")[:-1]] for line in lines], dtype=np.float32)
+    about = json.loads((tmp_path / "run" / INPUTS).read_text())["encoder"]
+    assert len(set(about["center"])) == len(set(about["scale"])) == 1  # one sequence: all steps are scaled alike
+    scaled = torch.from_numpy((values - about["center"][0]) / about["scale"][0]).float()
+    with torch.no_grad():
+        p = model(scaled[:, :, None])[:, -1].softmax(1)
+    np.testing.assert_allclose([[row["p(a)"], row["p(b)"]] for row in rows], p.numpy(), atol=1e-5)
+
+
+def test_a_series_is_predicted_step_by_step_in_its_own_units(engram, refused, tmp_path):
+    t = np.arange(400)
+    series = np.stack([100 + 20 * np.sin(t / 7), t / 100], 1)
+    np.savetxt(tmp_path / "s.csv", series, delimiter=",")
+    words = ("run", "gru", "--preset", "tiny", "--data", tmp_path / "s.csv", "--out", tmp_path / "run")
+    answer = engram(*words)
+    assert answer.code == 0, answer.err
+    answer = engram("predict", tmp_path / "run", tmp_path / "s.csv")
+    rows, model = list(csv.DictReader(io.StringIO(answer.out))), library.load(tmp_path / "run")
+    assert [row["input"] for row in rows[:2]] == [f"{tmp_path / 's.csv'}:{i}" for i in (1, 2)]
+    mean, std = series[:320].mean(0), series[:320].std(0, ddof=1)
+    with torch.no_grad():
+        own = model(torch.from_numpy((series - mean) / std).float()[None])[0].double().numpy() * std + mean
+    found = np.array([[float(row["prediction 0"]), float(row["prediction 1"])] for row in rows])
+    np.testing.assert_allclose(found, own, rtol=1e-5)
+    np.testing.assert_allclose(model.predict(series), own, rtol=1e-5)
+    np.savetxt(tmp_path / "one.csv", series[:, 0])
+    assert "takes 2 values at every step" in refused("predict", tmp_path / "run", tmp_path / "one.csv")
 
 
 def test_translations_are_the_models_own(finished, engram, tmp_path):

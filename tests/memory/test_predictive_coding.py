@@ -56,7 +56,7 @@ def test_rest_of_a_linear_network_is_the_solution_of_its_equations():
     """x_2 between two clamped layers: the weighted mean of what it is predicted to be and what predicts best."""
     model = network((4, 5, 3), activation="identity")
     x = values(model)
-    M, above = model.M[0], model.predict(1, x[2])
+    M, above = model.M[0], model.predict_layer(1, x[2])
     A = torch.eye(5, dtype=torch.float64) + M @ M.T
     expected = torch.linalg.solve(A, (above + (x[0] - model.beta[0]) @ M.T).T).T
     found = model.relax(x, (1,), 5000, tolerance=1e-10).x[1]
@@ -69,7 +69,7 @@ def test_errors_at_rest_are_those_that_their_own_dynamics_reach():
     x = values(model)
     e = torch.zeros_like(x[0])
     for _ in range(4000):
-        e = e + 0.01 * (x[0] - model.predict(0, x[1]) - 0.5 * e)
+        e = e + 0.01 * (x[0] - model.predict_layer(0, x[1]) - 0.5 * e)
     torch.testing.assert_close(model.state_at(x).e[0], e, rtol=1e-6, atol=1e-8)
 
 

@@ -270,6 +270,11 @@ class TableEncoder:
         low_F, high_F = point_NF.min(0).astype(np.float64), point_NF.max(0).astype(np.float64)
         return self._rescaled(low_F, high_F - low_F)
 
+    def shifted(self, point_NF: Array) -> "TableEncoder":
+        """Return an encoder that also standardizes all columns alike, as one sequence, by the encoded training rows."""
+        one_F = np.ones(point_NF.shape[1])
+        return self._rescaled(point_NF.mean(dtype=np.float64) * one_F, point_NF.std(dtype=np.float64) * one_F)
+
     def _rescaled(self, center_F: Array, scale_F: Array) -> "TableEncoder":
         scale_F = np.where(scale_F > 1e-9 * np.abs(center_F).clip(1), scale_F, 1.0)
         return replace(self, center=tuple(center_F.tolist()), scale=tuple(scale_F.tolist()))

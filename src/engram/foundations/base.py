@@ -17,7 +17,7 @@ from engram.core.seeding import generator
 from engram.data.augment import Augment
 from engram.data.dataset import Data, Split
 from engram.data.loaders import BatchLoader
-from engram.hub.predict import describe_inputs, inputs_at, predict_split
+from engram.hub.predict import describe_data, inputs_at, predict_split
 from engram.nn.image_input import pixel_statistics
 from engram.plots import classification, images, network
 from engram.plots.figure import Figure
@@ -59,7 +59,7 @@ class ImageClassifier(Recipe[M, Data]):
     def files(self, data: Data) -> Mapping[str, bytes]:
         if not self.predicts:
             return {}
-        return describe_inputs("images" if data.encoder is None else "table", data.classes, data.encoder, data.target)
+        return describe_data(data)
 
     # ------------------------------------------------------------------ model and learner
 

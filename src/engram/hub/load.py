@@ -19,7 +19,8 @@ from engram.core.registry import registry
 from engram.data.dataset import Info
 from engram.data.tokenizer import Tokenizer
 from engram.hub import huggingface
-from engram.hub.predict import Predictor, find_predictor
+from engram.hub.predict import Predictor
+from engram.hub.predictors import find_predictor
 from engram.nn.lora import apply_lora, lora_rank, merge_lora
 from engram.training.run import Run, load_weights, recipe_class
 from engram.training.run_folder import RunFolder

@@ -1,4 +1,4 @@
-"""Predictions of a trained model on new inputs: images, rows of a table, or lines of text.
+"""Base of predictors: a trained model with the reading and preprocessing of new inputs.
 
 predict = load_predictor("runs/cnn-1")
 predict.predict(["a.png", "b.png"])            # class names; of a regressor numbers, of a translator texts
@@ -9,8 +9,6 @@ What a model takes is in `inputs.json` of its run folder: kind of input, class n
 """
 
 import json
-import math
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from glob import glob
@@ -20,18 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 from engram.core.errors import EngramError
-from engram.data.arrays import read_inputs
-from engram.data.csv_files import read_table
-from engram.data.dataset import Split
-from engram.data.frames import frame_to_table, is_frame
-from engram.data.image_files import SUFFIXES, open_image
-from engram.data.preprocess import Preprocess
-from engram.data.table import Table, TableEncoder
-from engram.data.text_files import read_text_file
+from engram.data.dataset import Data, Split
 from engram.data.text_pairs import pad_rows
 from engram.data.tokenizer import Tokenizer
 
@@ -40,20 +30,23 @@ INPUTS = "inputs.json"
 BATCH = 256
 EVALUATION_BATCH = 500
 """samples of a split that a model sees at once"""
-TRANSLATED = 32
-"""texts translated at a time"""
-ARRAYS = (".npy", ".npz")
 Row = dict[str, Any]
 
 
-def describe_inputs(
-    kind: str, classes: Sequence[str] = (), encoder: TableEncoder | None = None, target: str = ""
-) -> dict[str, bytes]:
+def describe_inputs(kind: str, **about: Any) -> dict[str, bytes]:
     """Return `inputs.json` as a file of a run folder."""
-    about: dict[str, Any] = {"kind": kind, "classes": list(classes), "target": target}
-    if encoder is not None:
-        about["encoder"] = encoder.to_json()
-    return {INPUTS: (json.dumps(about, indent=2, ensure_ascii=False) + "\n").encode()}
+    return {INPUTS: (json.dumps({"kind": kind, **about}, indent=2, ensure_ascii=False) + "\n").encode()}
+
+
+def describe_data(data: Data, *, probabilities: bool = True) -> dict[str, bytes]:
+    """Return `inputs.json` for a model that predicts the class or the number of images or rows.
+
+    `probabilities` says whether its outputs are logits, whose softmax is a probability, or scores.
+    """
+    about = {"classes": data.classes, "target": data.target, "probabilities": probabilities}
+    if data.encoder is not None:
+        return describe_inputs("table", **about, encoder=data.encoder.to_json())
+    return describe_inputs("images", **about, shape=data.train["image"].shape[1:])
 
 
 def inputs_at(split: Split, index: Tensor) -> Tensor:
@@ -123,10 +116,15 @@ class Predictor(ABC):
 
 
 class Classifies(Predictor):
-    """Base of predictors whose model gives logits of classes, or numbers."""
+    """Base of predictors whose model gives logits or scores of classes, or numbers.
+
+    They are `model.predict_scores(x)`, or `model(x)` of a model without that method.
+    """
 
     def __init__(self, model: nn.Module, about: Mapping[str, Any]) -> None:
         self.model, self.classes = model, tuple(about["classes"])
+        self.probabilities: bool = about["probabilities"]
+        self.compute: Callable[[Tensor], Tensor] = getattr(model, "predict_scores", model)
 
     @abstractmethod
     def to_tensor(self, x: Any) -> Tensor:
@@ -137,7 +135,7 @@ class Classifies(Predictor):
         """Outputs of the model: logits N × K, or numbers N."""
         was, _ = self.model.training, self.model.eval()
         try:
-            return torch.cat([self.model(part) for part in self.to_tensor(x).split(BATCH)])
+            return torch.cat([self.compute(part) for part in self.to_tensor(x).split(BATCH)])
         finally:
             self.model.train(was)
 
@@ -150,170 +148,17 @@ class Classifies(Predictor):
         """Predict the probabilities of the classes, N × K."""
         if not self.classes:
             raise EngramError("A regression model predicts numbers, not probabilities.")
+        if not self.probabilities:
+            raise EngramError("This model gives scores of the classes, which are no probabilities.")
         return self.outputs(x).softmax(1).numpy()
 
     def rows(self, x: Any) -> list[Row]:
         outputs = self.outputs(x)
         if not self.classes:
             return [{"prediction": value} for value in outputs.tolist()]
-        found = []
-        for p_K in outputs.softmax(1):
-            best = int(p_K.argmax())
-            each = {f"p({name})": p for name, p in zip(self.classes, p_K.tolist(), strict=True)}
-            found.append({"prediction": self.classes[best], "probability": p_K[best].item(), **each})
+        letter, best, found = ("p", "probability", []) if self.probabilities else ("score", "score", [])
+        for value_K in outputs.softmax(1) if self.probabilities else outputs:
+            k = int(value_K.argmax())
+            each = {f"{letter}({name})": value for name, value in zip(self.classes, value_K.tolist(), strict=True)}
+            found.append({"prediction": self.classes[k], best: value_K[k].item(), **each})
         return found
-
-
-class ImagePredictor(Classifies):
-    """Classifies images: files, PIL images or arrays, resized to the shape that the model takes."""
-
-    suffixes = (*SUFFIXES, *ARRAYS)
-
-    def __init__(self, model: nn.Module, about: Mapping[str, Any]) -> None:
-        super().__init__(model, about)
-        config: Any = model.config
-        self.shape = tuple(config.shape)
-        self.preprocess = Preprocess.resize_to(self.shape)
-
-    def to_tensor(self, x: Any) -> Tensor:
-        if isinstance(x, (str, Path, Image.Image)):
-            x = [x]
-        if isinstance(x, (list, tuple)) and x and isinstance(x[0], (str, Path, Image.Image)):
-            return torch.cat([self.load(one) for one in x])
-        image = torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x)
-        if image.ndim == 3 and tuple(image.shape) != self.shape:
-            image = image[:, None]  # N × H × W
-        elif image.ndim == 3:
-            image = image[None]
-        if image.ndim == 2 and image.shape[1] == math.prod(self.shape):
-            image = image.reshape(-1, *self.shape)
-        if image.ndim == 4 and tuple(image.shape[1:]) == (*self.shape[1:], self.shape[0]):
-            image = image.permute(0, 3, 1, 2)
-        if tuple(image.shape[1:]) != self.shape:
-            raise EngramError(f"The model takes images of shape {self.shape}, and {tuple(image.shape[1:])} was given.")
-        return image.float() / 255 if not image.is_floating_point() else image.float()
-
-    def load(self, image: str | Path | Image.Image) -> Tensor:
-        """Load one image as the model takes it, 1 × C × H × W from 0 to 1."""
-        if isinstance(image, Image.Image):
-            return self.preprocess([image])
-        if not Path(image).is_file():
-            raise EngramError(f"There is no image {image}.")
-        with open_image(Path(image)) as opened:
-            return self.preprocess([opened])
-
-    def read(self, path: Path, batch: int) -> Iterator[tuple[list[str], Any]]:
-        if path.suffix.lower() not in ARRAYS:
-            yield [str(path)], [path]
-            return
-        x = read_inputs(path)
-        for start in range(0, len(x), batch):
-            part = x[start : start + batch]
-            yield [f"{path}:{start + i}" for i in range(len(part))], part
-
-
-class TablePredictor(Classifies):
-    """Predicts the target of rows of a table: CSV or Parquet files, data frames, arrays."""
-
-    suffixes = (".csv", ".parquet", *ARRAYS)
-
-    def __init__(self, model: nn.Module, about: Mapping[str, Any]) -> None:
-        super().__init__(model, about)
-        self.encoder = TableEncoder.from_json(about["encoder"])
-
-    def to_tensor(self, x: Any) -> Tensor:
-        if is_frame(x):
-            x = frame_to_table(x)
-        if not isinstance(x, Table):
-            array = np.asarray(x.detach() if isinstance(x, Tensor) else x, dtype=np.float64)
-            names = [feature.name for feature in self.encoder.features]
-            if array.ndim != 2 or array.shape[1] != len(names):
-                raise EngramError(
-                    f"The model takes rows of {len(names)} columns, and an array {array.shape} was given."
-                )
-            x = Table(dict(zip(names, array.T, strict=True)))
-        return torch.from_numpy(self.encoder.encode(x))
-
-    def read(self, path: Path, batch: int) -> Iterator[tuple[list[str], Any]]:
-        x = read_inputs(path) if path.suffix.lower() in ARRAYS else read_table(path)
-        for start in range(0, len(x), batch):
-            part = x[start : start + batch]
-            yield [f"{path}:{start + i}" for i in range(len(part))], part
-
-
-class TextPredictor(Predictor):
-    """Base of predictors of lines of text."""
-
-    suffixes = (".txt",)
-
-    def __init__(self, model: nn.Module, about: Mapping[str, Any]) -> None:
-        self.model: Any = model.eval()
-        tokenizer: Any = model.tokenizer
-        self.tokenizer: Tokenizer = tokenizer
-
-    def predict(self, x: Any) -> list[str]:
-        """Predict a text for each text."""
-        return [row["prediction"] for row in self.rows(x)]
-
-    def rows(self, x: Any) -> list[Row]:
-        texts = [x] if isinstance(x, str) else list(x)
-        with torch.no_grad():
-            return self.predict_texts(texts)
-
-    @abstractmethod
-    def predict_texts(self, texts: list[str]) -> list[Row]:
-        """Predict a row for each text."""
-
-    def read(self, path: Path, batch: int) -> Iterator[tuple[list[str], Any]]:
-        text = sys.stdin.read() if str(path) == "-" else read_text_file(path)
-        lines = text.splitlines()
-        for start in range(0, len(lines), batch):
-            part = lines[start : start + batch]
-            yield [f"{path}:{start + i + 1}" for i in range(len(part))], part
-
-
-class Translator(TextPredictor):
-    """Translates texts by greedy decoding, in batches of similar lengths."""
-
-    def predict_texts(self, texts: list[str]) -> list[Row]:
-        sources = [row[: self.model.config.context] for row in self.tokenizer.encode_batch(texts)]
-        found = translate_rows(self.model, self.tokenizer, sources, TRANSLATED)
-        return [{"text": text, "prediction": translation} for text, translation in zip(texts, found, strict=True)]
-
-
-class FillMask(TextPredictor):
-    """Fills in the masked tokens of texts, each with the most probable token."""
-
-    def predict_texts(self, texts: list[str]) -> list[Row]:
-        return [self.fill(text) for text in texts]
-
-    def fill(self, text: str) -> Row:
-        """Fill in the masks of one text."""
-        ids = torch.tensor(self.tokenizer.encode(text)[: self.model.config.context])
-        masked = ids.eq(-1 if self.tokenizer.mask_id is None else self.tokenizer.mask_id)
-        if not masked.any():
-            raise EngramError(f'The text "{text[:60]}" has no [MASK]: write it where a token is to be filled in.')
-        best = self.model(ids[None])[0][masked].softmax(-1).max(-1)
-        filled = ids.masked_scatter(masked, best.indices)
-        tokens = [self.tokenizer.token(i).strip() for i in best.indices.tolist()]
-        return {"text": text, "prediction": self.tokenizer.decode(filled.tolist()), "tokens": " ".join(tokens),
-                "probability": best.values.prod().item()}  # fmt: skip
-
-
-KINDS: dict[str, Callable[[nn.Module, Mapping[str, Any]], Predictor]] = {
-    "images": ImagePredictor,
-    "table": TablePredictor,
-    "translation": Translator,
-    "masked text": FillMask,
-}
-
-
-def find_predictor(model: nn.Module, folder: Path) -> Predictor | None:
-    """Return the predictor of a run's model; None if its recipe predicts nothing."""
-    try:
-        about = json.loads((folder / INPUTS).read_text(encoding="utf-8"))
-        return KINDS[about["kind"]](model, about)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise EngramError(f"{folder / INPUTS} is damaged: {error}.") from error

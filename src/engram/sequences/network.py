@@ -106,6 +106,11 @@ class RecurrentNetwork(nn.Module, LanguageModel):
         """Return the outputs of each step, B × T × V, or of the `last` steps only."""
         return self.forward_from(x, last=last)[0]
 
+    def predict_scores(self, x: Tensor) -> Tensor:
+        """Outputs at the end of images or sequences of numbers: logits B × V, or B numbers of a regressor."""
+        y_BV = self(as_sequences(x), last=1)[:, 0]
+        return y_BV[:, 0] if self.config.outputs == 1 else y_BV
+
     def forward_from(self, x: Tensor, states: list[State] | None = None, last: int = 0) -> tuple[Tensor, list[State]]:
         """Return outputs and the last state of each layer, starting from earlier states or from zero."""
         h_BTE = tap("embedding", self.embedding(x) if self.config.vocabulary else self.projection(x))  # (1)
@@ -121,6 +126,11 @@ class RecurrentNetwork(nn.Module, LanguageModel):
 
     def make_decoder(self, *, cached: bool = True) -> "RecurrentDecoder":
         return RecurrentDecoder(self, cached)
+
+
+def as_sequences(x: Tensor) -> Tensor:
+    """Return images, B × C × H × W, row by row, and rows of numbers, B × T, number by number: B × T × I."""
+    return x.transpose(1, 2).flatten(2) if x.ndim == 4 else x[:, :, None]
 
 
 class RecurrentBlock(nn.Module):

@@ -9,7 +9,7 @@ A task loads its data, derives inputs and outputs of the network, and defines lo
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +27,13 @@ from engram.data.corpus import Corpus, RandomWindows
 from engram.data.dataset import Data, Info, Split
 from engram.data.loaders import BatchLoader
 from engram.data.series import read_series
+from engram.data.table_splits import rescale_rows
 from engram.data.tokenizer import Tokenizer
+from engram.hub.predict import describe_data, describe_inputs
 from engram.plots import classification, embedding, logit_lens
 from engram.plots.figure import Figure
 from engram.sequences import plots
-from engram.sequences.network import RecurrentNetwork
+from engram.sequences.network import RecurrentNetwork, as_sequences
 from engram.transformers.base import TOKENIZER, train_tokenizer
 from engram.transformers.text_generation import SPECIALS, evaluate_perplexity, generate_texts, validation_excerpt
 
@@ -132,14 +134,10 @@ class SequenceLabeling(Task):
 
     def load(self, folder: Path | None) -> Data:
         data = datasets.load(self.recipe.data, **self._length_options())
-        if "point" not in data.train:
-            return data
-        mean, std = data.train["point"].mean(), data.train["point"].std().clamp(min=1e-8)
-        splits = {
-            name: Split({**part.columns, "point": ((part["point"] - mean) / std).float()})
-            for name, part in data.splits.items()
-        }
-        return replace(data, splits=splits)
+        return data if data.encoder is None else rescale_rows(data, data.encoder.shifted(data.train["point"].numpy()))
+
+    def files(self, data: Data) -> Mapping[str, bytes]:
+        return describe_data(data) if data.encoder is not None or "image" in data.train else {}
 
     def _length_options(self) -> dict[str, int]:
         """Return the options that give a synthetic task the length of the recipe."""
@@ -172,8 +170,8 @@ class SequenceLabeling(Task):
         if "label" not in split:
             raise EngramError(f"{data.info.name} has no labels, so there is nothing to predict.")
         if "image" in split:
-            return split["image"].float().div(255).transpose(1, 2).flatten(2), split["label"]
-        return split["point"][:, :, None], split["label"]
+            return as_sequences(split["image"].float().div(255)), split["label"]
+        return as_sequences(split["point"]), split["label"]
 
     def batches(self, data: Data) -> BatchLoader:
         def to_xy(batch: dict[str, Any], _: torch.Generator) -> dict[str, Any]:
@@ -286,6 +284,9 @@ class Forecasting(Task):
             sizes={name: len(part) for name, part in splits.items()},
         )  # fmt: skip
         return TimeSeries(info, splits, mean_I, std_I)
+
+    def files(self, data: TimeSeries) -> Mapping[str, bytes]:
+        return describe_inputs("series", mean=data.mean_I.tolist(), std=data.std_I.tolist())
 
     def model_shape(self, data: TimeSeries) -> dict[str, int]:
         channels = data["train"].shape[1]

@@ -18,7 +18,7 @@ Learning clamps x_1 and x_L and infers the values between. Here errors are at th
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from annotated_types import Gt
@@ -31,6 +31,8 @@ from engram.core.tap import tap
 from engram.nn.activation import ACTIVATIONS, ActivationName
 
 LONGEST_STEP, SHORTEST_STEP = 1.0, 1e-4
+SCORE_STEPS = 100
+"""inference steps at most for the scores of classes at the top"""
 
 
 class State(NamedTuple):
@@ -56,6 +58,8 @@ class PredictiveCoding(FitMixin, nn.Module):
         """variance of the bottom layer (nu_1)"""
         tied: bool = True
         """send errors back through the transposed prediction weights instead of separate feedback weights"""
+        classes: FromData[Literal["bottom", "top"]] = "bottom"
+        """layer of the classes: predicted at the bottom, or inferred at the top"""
 
         def __post_init__(self) -> None:
             super().__post_init__()
@@ -87,7 +91,7 @@ class PredictiveCoding(FitMixin, nn.Module):
     def sigma_derivative(self, x: Tensor) -> Tensor:
         return ACTIVATIONS[self.config.activation].derivative(x)
 
-    def predict(self, i: int, x_above: Tensor) -> Tensor:
+    def predict_layer(self, i: int, x_above: Tensor) -> Tensor:
         """Prediction of layer i, counted from 0, from the values above."""
         return torch.addmm(self.beta[i], self.sigma(x_above), self.M[i])  # (1)
 
@@ -99,11 +103,16 @@ class PredictiveCoding(FitMixin, nn.Module):
         """Prediction of the bottom from the top, with all errors at zero."""
         return tap("prediction", self.predict_all(top_BD)[0])
 
+    def predict_scores(self, x: Tensor) -> Tensor:
+        """Scores of the classes of images or rows."""
+        x_BD = x.flatten(1)
+        return self(x_BD) if self.config.classes == "bottom" else self.infer_top(x_BD, SCORE_STEPS)
+
     def predict_all(self, top_BD: Tensor) -> list[Tensor]:
         """Values of all layers, each equal to its prediction."""
         x = [top_BD]
         for i in reversed(range(len(self.M))):
-            x.insert(0, tap(f"value.{i}", self.predict(i, x[0])))
+            x.insert(0, tap(f"value.{i}", self.predict_layer(i, x[0])))
         return x
 
     # ------------------------------------------------------------------ inference
@@ -111,7 +120,7 @@ class PredictiveCoding(FitMixin, nn.Module):
     def state_at(self, x: list[Tensor], known: Mapping[int, Tensor] = {}) -> State:
         """Errors and energy at values x; predictions that do not change may be passed as `known`."""
         nu = self.config.nu
-        mu = [known[i] if i in known else self.predict(i, x[i + 1]) for i in range(len(self.M))]
+        mu = [known[i] if i in known else self.predict_layer(i, x[i + 1]) for i in range(len(self.M))]
         e = [(x[i] - mu[i]) / nu(i) for i in range(len(self.M))]  # (2), at equilibrium
         F_B = torch.stack([0.5 * nu(i) * one.square().sum(1) for i, one in enumerate(e)]).sum(0)
         return State(x, e, F_B)  # (4)
@@ -127,7 +136,7 @@ class PredictiveCoding(FitMixin, nn.Module):
 
         Ends after `steps`, or when the largest derivative is below `tolerance` times the initial one.
         """
-        known = {i: self.predict(i, x[i + 1]) for i in range(len(self.M)) if i + 1 not in free}
+        known = {i: self.predict_layer(i, x[i + 1]) for i in range(len(self.M)) if i + 1 not in free}
         state, step_B1, first = self.state_at(x, known), x[0].new_full((len(x[0]), 1), 0.2), 0.0
         for _ in range(steps):
             move = {i: self.value_derivative(state, i) for i in free}

@@ -19,6 +19,7 @@ from engram.core.seeding import generator
 from engram.data.dataset import Data, Split, sample_column
 from engram.data.loaders import BatchLoader
 from engram.data.table_splits import TableOptions, standardize_rows
+from engram.hub.predict import describe_data
 from engram.memory.predictive_coding import plots as views
 from engram.memory.predictive_coding.learner import InferenceConfig, PredictiveCodingLearner
 from engram.memory.predictive_coding.model import PredictiveCoding, State
@@ -27,7 +28,6 @@ from engram.plots.figure import Figure
 from engram.plots.images import grid, sheet
 from engram.training.optimizer import OptimizerConfig
 
-TEST_INFERENCE_STEPS = 100
 PLOTTED_STEPS = 60
 EVALUATED = 5000
 VARIANCES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
@@ -87,10 +87,14 @@ class PredictiveCodingRecipe(Recipe[PredictiveCoding, Data]):
             raise EngramError(f"{self.name} learns from labeled images or rows, and {self.data} has no {missing[0]}.")
         return standardize_rows(loaded)
 
+    def files(self, data: Data) -> Mapping[str, bytes]:
+        return describe_data(data, probabilities=False)
+
     def learner(self, data: Data) -> PredictiveCodingLearner:
         ends = [len(data.classes), data.train[sample_column(data)][0].numel()]
         bottom, top = ends if self.top == "image" else ends[::-1]
-        model = PredictiveCoding(replace(self.model, sizes=(bottom, *self.hidden, top)))
+        sizes, classes = (bottom, *self.hidden, top), "bottom" if self.top == "image" else "top"
+        model = PredictiveCoding(replace(self.model, sizes=sizes, classes=classes))  # type: ignore[arg-type]
         return PredictiveCodingLearner(model, self.inference, self.optimization, self.steps)
 
     def batches(self, data: Data) -> BatchLoader:
@@ -111,10 +115,7 @@ class PredictiveCodingRecipe(Recipe[PredictiveCoding, Data]):
 
     def class_scores(self, model: Any, x: Tensor) -> Tensor:
         """Scores of the classes: predicted from the inputs, or inferred at the top."""
-        found = []
-        for part in map(as_inputs, x.split(500)):
-            found.append(model(part) if self.top == "image" else model.infer_top(part, TEST_INFERENCE_STEPS))
-        return torch.cat(found)
+        return torch.cat([model.predict_scores(as_inputs(part)) for part in x.split(500)])
 
     def evaluate(self, learner: Learner[PredictiveCoding], data: Data, split: str) -> dict[str, float]:
         count = len(data.test) if split == "test" else EVALUATED
