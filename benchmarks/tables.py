@@ -11,8 +11,8 @@ from engram.cli.bench import Contestant, Score
 
 FOLDS = 10
 WORK = (
-    f"{FOLDS} folds of breast cancer (569 rows), wine (178) and diabetes (442), every model with its defaults: fits per "
-    "second; accuracy, accuracy and R²"
+    f"{FOLDS} folds of breast cancer (569 rows), wine (178) and diabetes (442), every model with its defaults: "
+    "fits per second; accuracy, accuracy and R²"
 )
 UNIT = "fits/s"
 ROUNDS = 3
