@@ -14,13 +14,10 @@ from engram.core.registry import registry
 from engram.core.tap import watch
 from engram.training.run import Run
 from tests.conftest import RECIPES, content, tiny
+from tests.laws.test_predictions import PREDICTING
 
 SPEAKING = {"gpt", "bert", "translate", "clip", "word2vec", "rnn", "lstm", "gru", "mingru"}
 """recipes that leave a tokenizer"""
-PREDICTING = {
-    "autodiff", "backprop", "bert", "cnn", "mlp", "resnet", "spiking-classifier", "trades", "translate", "vit",
-}  # fmt: skip
-"""recipes that leave a description of their inputs, for `engram predict`"""
 
 
 @pytest.mark.parametrize("name", RECIPES)

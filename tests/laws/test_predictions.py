@@ -12,7 +12,11 @@ from PIL import Image
 import engram as library
 from engram import data
 from engram.core.errors import EngramError
+from engram.core.recipe import SampleRequest
+from engram.hub.classify import ImageSampleArgs
 from engram.hub.predict import INPUTS
+from engram.hub.predictors import ImagePredictor
+from engram.training.run import Run
 from tests.conftest import RECIPES
 
 PREDICTING = [
@@ -200,3 +204,89 @@ def test_predictions_are_never_overwritten(finished, refused, tmp_path):
     (tmp_path / "p.csv").write_text("mine")
     assert "is there already" in refused("predict", finished("cnn"), tmp_path / "a.png", "--out", tmp_path / "p.csv")
     assert (tmp_path / "p.csv").read_text() == "mine"
+
+
+NO_FIELDS = {"autoencoder", "dbn", "diffusion", "gan", "rbm", "vae"}
+"""recipes whose samples are images and nothing else"""
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_samples_as_json_are_fields(name, finished, engram):
+    """Every sample is an object of the same names, whose values need no parsing."""
+    answer = engram("sample", finished(name), "--json", *(("--max-new-tokens", 5) if name == "gpt" else ()))
+    found = json.loads(answer.out)
+    assert set(found) == {"samples", "files"}
+    assert bool(found["samples"]) == (name not in NO_FIELDS)
+    assert all(row.keys() == found["samples"][0].keys() for row in found["samples"])
+    assert found["files"]
+
+
+@pytest.mark.parametrize("name", [*CLASSIFIERS, "predictive-coding", "vanishing-gradients", "regularization"])
+def test_every_classifier_of_images_takes_an_image_file(name, finished, engram, refused, tmp_path):
+    pixels = data.load("digits").test["image"][0, 0]
+    Image.fromarray(pixels.numpy()).save(tmp_path / "digit.png")
+    answer = engram("sample", finished(name), "--image", tmp_path / "digit.png", "--json")
+    assert answer.code == 0, answer.err
+    rows = json.loads(answer.out)["samples"]
+    value = "score" if name == "predictive-coding" else "probability"
+    assert [row[value] for row in rows] == sorted((row[value] for row in rows), reverse=True)
+    if name in PREDICTING:
+        assert rows[0]["class"] == library.load(finished(name)).predict(pixels[None, None])[0]
+    assert "There is no image" in refused("sample", finished(name), "--image", "nowhere.png")
+
+
+@pytest.mark.parametrize("name", ["cnn", "vit", "spiking-classifier", "vanishing-gradients"])
+def test_an_image_file_is_inspected(name, finished, engram, tmp_path):
+    Image.fromarray(data.load("digits").test["image"][0, 0].numpy()).save(tmp_path / "digit.png")
+    answer = engram("inspect", finished(name), "--image", tmp_path / "digit.png")
+    assert answer.code == 0, answer.err
+    assert "digit.png, predicted" in (finished(name) / "inspect.html").read_text()
+
+
+def test_a_recurrent_network_of_images_takes_an_image_file(engram, refused, tmp_path):
+    words = ("--preset", "tiny", "--steps", 2, "--eval-every", 2)
+    assert engram("run", "gru", *words, "--data", "digits", "--out", tmp_path / "run").code == 0
+    Image.fromarray(data.load("digits").test["image"][0, 0].numpy()).save(tmp_path / "digit.png")
+    answer = engram("sample", tmp_path / "run", "--image", tmp_path / "digit.png", "--json")
+    best = json.loads(answer.out)["samples"][0]["class"]
+    assert best == library.load(tmp_path / "run").predict([tmp_path / "digit.png"])[0]
+    assert engram("run", "gru", *words, "--out", tmp_path / "text").code == 0
+    assert "holds no images" in refused("sample", tmp_path / "text", "--image", tmp_path / "digit.png")
+
+
+def test_models_of_rows_take_no_image_file(engram, refused, tmp_path):
+    Image.new("L", (8, 8)).save(tmp_path / "one.png")
+    for name in ("mlp", "predictive-coding"):
+        words = ("--preset", "tiny", "--data", "iris", "--steps", 2, "--eval-every", 2)
+        assert engram("run", name, *words, "--out", tmp_path / name).code == 0
+        for verb in ("sample", "inspect") if name == "mlp" else ("sample",):
+            assert "rows of a table, not images" in refused(verb, tmp_path / name, "--image", tmp_path / "one.png")
+
+
+def test_generated_rows_of_a_table_are_fields(engram, tmp_path):
+    words = ("--preset", "tiny", "--data", "iris", "--steps", 2, "--eval-every", 2)
+    for name in ("vae", "rbm"):
+        assert engram("run", name, *words, "--out", tmp_path / name).code == 0
+        rows = json.loads(engram("sample", tmp_path / name, "--count", 3, "--json").out)["samples"]
+        assert len(rows) == 3
+        assert all(isinstance(value, (int, float, str)) for row in rows for value in row.values())
+        assert "petal_width" in " ".join(rows[0]).replace(" ", "_")
+
+
+def test_one_output_tells_two_classes_apart(engram, tmp_path):
+    """TRADES with a single output: sample, trace and predict agree with its sign."""
+    digits = data.load("digits").train
+    two = digits["label"] < 2
+    np.savez(tmp_path / "two.npz", x=digits["image"][two][:, 0].numpy(), y=digits["label"][two].numpy())
+    words = ("--preset", "tiny", "--outputs", 1, "--data", tmp_path / "two.npz", "--out", tmp_path / "run")
+    assert engram("run", "trades", *words).code == 0
+    run = Run.open(tmp_path / "run")
+    model = run.learner.model
+    with torch.no_grad():
+        model.head.bias.copy_(-model(run.data.test["image"].float() / 255).median())
+        sign = (model(run.data.test["image"].float() / 255)[:, 0] > 0).long().tolist()
+    assert 0 < sum(sign) < len(sign)
+    rows = run.recipe.sample(run.learner, run.data, SampleRequest(20, torch.Generator(), ImageSampleArgs())).rows
+    assert [row["predicted"] for row in rows] == [str(sign[row["item"]]) for row in rows]
+    predictor = ImagePredictor(model, json.loads((tmp_path / "run" / INPUTS).read_text()))
+    assert predictor.predict(run.data.test["image"]).tolist() == list(map(str, sign))

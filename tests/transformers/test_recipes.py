@@ -136,29 +136,22 @@ def test_vit_begins_from_a_checkpoint_of_another_size_and_other_classes(finished
 
 def test_a_gpt_speaks_as_it_is_asked(finished, engram):
     run = finished("gpt")
+
+    def write(*words):
+        answer = engram(
+            "sample", run, "--prompt", "ROMEO:", "--max-new-tokens", 30, "--temperature", 0, "--json", *words
+        )
+        (found,) = json.loads(answer.out)["samples"]
+        assert found["prompt"] == "ROMEO:"
+        return found["text"]
+
+    greedy = write()
     one = engram("sample", run, "--prompt", "ROMEO:", "--max-new-tokens", 30, "--temperature", 0)
-    assert one.out.startswith("ROMEO:")
-    again = json.loads(
-        engram("sample", run, "--prompt", "ROMEO:", "--max-new-tokens", 30, "--temperature", 0, "--json").out
-    )
-    assert one.out.startswith(again["text"])
-    draft = json.loads(
-        engram(
-            "sample", run, "--prompt", "ROMEO:", "--max-new-tokens", 30, "--temperature", 0, "--draft", run, "--json"
-        ).out
-    )
-    assert draft["text"] == again["text"]
-    beam = json.loads(
-        engram("sample", run, "--prompt", "ROMEO:", "--max-new-tokens", 9, "--num-beams", 1, "--json").out
-    )
-    assert again["text"].startswith(beam["text"])
-    stop = again["text"][10:12]
-    stopped = json.loads(
-        engram(
-            "sample", run, "--prompt", "ROMEO:", "--max-new-tokens", 30, "--temperature", 0, "--stop", stop, "--json"
-        ).out
-    )
-    assert stopped["text"] == "ROMEO:" + again["text"][6:].partition(stop)[0]
+    assert one.out.startswith("ROMEO:" + greedy)
+    assert write("--draft", run) == greedy
+    assert greedy.startswith(write("--max-new-tokens", 9, "--num-beams", 1))
+    stop = greedy[4:6]
+    assert write("--stop", stop) == greedy.partition(stop)[0]
     assert engram("sample", run, "--count", 3, "--max-new-tokens", 5).out.count("———") == 2
     assert engram("sample", run, "--int8", "--max-new-tokens", 5).code == 0
 

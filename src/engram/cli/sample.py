@@ -19,7 +19,7 @@ class SampleOptions(StepOptions):
     seed: int = 0
     """seed of the random numbers"""
     json: bool = False
-    """print JSON"""
+    """print JSON: the samples with their fields, and the files of arrays and images"""
 
 
 def command(argv: Sequence[str]) -> int:
@@ -40,6 +40,7 @@ def sample(source: str, args: Any, options: SampleOptions) -> None:
 
     result, paths = write_sample(open_run(source, options.step), options.count or None, options.seed, args, print_text)
     if options.json:
-        print(jsonlib.dumps({"text": result.text, "files": [str(path) for path in paths]}, ensure_ascii=False))
+        found = {"samples": [dict(row) for row in result.rows], "files": [str(path) for path in paths]}
+        print(jsonlib.dumps(found, ensure_ascii=False))
     else:
         print("\n".join([*([] if streamed else [result.text]), *map(str, paths)]))

@@ -1,7 +1,7 @@
 """A recipe: one complete, named experiment."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, Protocol, Self, TypeVar
@@ -39,6 +39,8 @@ class Sample:
     """uint8, height × width × 4: red, green, blue and opacity"""
     streams_text: bool = False
     """whether the text is generated token by token and can be read as it comes"""
+    rows: Sequence[Mapping[str, Any]] = ()
+    """what the text says of each sample, as fields; of images and points, only what is known beside the arrays"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -306,6 +306,11 @@ class TableEncoder:
         parts = np.split(point_NF, np.cumsum(sizes)[:-1], axis=1)
         return {feature.name: feature.decode(part) for feature, part in zip(self.features, parts, strict=True)}
 
+    def decode_rows(self, point_NF: Array) -> list[dict[str, Any]]:
+        """Return encoded rows as values by column."""
+        columns = self.decode(point_NF)
+        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
     def to_csv(self, point_NF: Array) -> str:
         """Return encoded rows as CSV text with the names of the table's columns."""
         columns = self.decode(point_NF)

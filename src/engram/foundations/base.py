@@ -1,6 +1,6 @@
 """Base of all recipes that classify images: data, cross-entropy loss, metrics, figures and predictions."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
@@ -14,9 +14,11 @@ from engram.core.errors import EngramError
 from engram.core.learner import Batch, Learner, M, Metrics
 from engram.core.recipe import AnyRecipe, Recipe, Sample, SampleRequest, check_item, choose_items
 from engram.core.seeding import generator
+from engram.core.tap import watch
 from engram.data.augment import Augment
 from engram.data.dataset import Data, Split
 from engram.data.loaders import BatchLoader
+from engram.hub.classify import ImageInspectArgs, ImageSampleArgs, class_scores, classify_image, load_image
 from engram.hub.predict import describe_data, inputs_at, predict_split
 from engram.nn.image_input import pixel_statistics
 from engram.plots import classification, images, network
@@ -34,6 +36,8 @@ class ImageClassifier(Recipe[M, Data]):
     best: ClassVar[tuple[str, str]] = ("valid_accuracy", "max")
     predicts: ClassVar[bool] = True
     """whether the model gives logits of one network"""
+    SampleArgs: ClassVar[type] = ImageSampleArgs
+    InspectArgs: ClassVar[type] = ImageInspectArgs
 
     data: str = "mnist"
     """data set of labeled images (`engram data list`), or a path: folder of class folders, .npz, CSV"""
@@ -148,12 +152,21 @@ class ImageClassifier(Recipe[M, Data]):
 
     # ------------------------------------------------------------------ predictions
 
+    def classifier(self, model: M, data: Data) -> Callable[[Tensor], Tensor]:
+        """Return the network whose logits of the classes are the predictions."""
+        return class_scores(model)
+
     def trace(self, model: M, data: Data, item: int) -> str:
         check_item(item, len(data.test))
-        p_K = model(inputs_at(data.test, torch.tensor([item]))).softmax(1)[0]
-        truth = data.classes[int(data.test["label"][item])]
-        kind = "image" if "image" in data.test else "row"
-        return f'test {kind} {item}, true "{truth}", predicted "{data.classes[int(p_K.argmax())]}" ({p_K.max():.1%})'
+        output_K = self.classifier(model, data)(inputs_at(data.test, torch.tensor([item])))[0]
+        row, kind = self.describe_prediction(item, output_K, data), "image" if "image" in data.test else "row"
+        return f'test {kind} {item}, true "{row["true"]}", predicted "{row["predicted"]}" ({row["probability"]:.1%})'
+
+    def describe_prediction(self, item: int, output_K: Tensor, data: Data) -> dict[str, Any]:
+        """Return true and predicted class of a test sample, and the probability of the predicted one."""
+        p, k = output_K.softmax(0).max(0)
+        true = data.classes[int(data.test["label"][item])]
+        return {"item": item, "true": true, "predicted": data.classes[int(k)], "probability": p.item()}
 
     def trace_networks(self, names: Sequence[str], model: nn.Module, data: Data, item: int) -> str:
         """Predictions of several networks, whose logits the model stacks, for one test image."""
@@ -162,20 +175,43 @@ class ImageClassifier(Recipe[M, Data]):
         words = ", ".join(f'{name} predicts "{data.classes[k]}"' for name, k in zip(names, predicted, strict=True))
         return f'test image {item}, true "{data.classes[int(data.test["label"][item])]}": {words}'
 
-    def sample(self, learner: Learner[M], data: Data, request: SampleRequest) -> Sample:
-        return self.sample_predictions(learner.model, data, request)
+    def inspect(self, model: M, data: Data, args: Any) -> tuple[str, list[Figure]] | None:
+        """Classify an image file, and show the recorded activations."""
+        if not args.image:
+            return None
+        with watch(model) as activations:
+            description, _ = self.inspected(model, data, args)
+        return description, list(network.activation_figures(activations))
 
-    def sample_predictions(self, model: nn.Module, data: Data, request: SampleRequest) -> Sample:
-        """Random images of the test split with the predicted class and its probability."""
+    def inspected(self, model: Any, data: Data, args: Any) -> tuple[str, Tensor]:
+        """Return a description of the prediction for the inspected image, and the image, 1 × C × H × W."""
+        if not args.image:
+            return self.trace(model, data, args.item), inputs_at(data.test, torch.tensor([args.item]))
+        image_1CHW = load_image(args.image, model.config.shape)
+        best = classify_image(self.classifier(model, data), image_1CHW, data.classes).rows[0]
+        return f'{args.image}, predicted "{best["class"]}" ({best["probability"]:.1%})', image_1CHW
+
+    def sample(self, learner: Learner[M], data: Data, request: SampleRequest) -> Sample:
+        """Classify an image file, or random images of the test split."""
+        model: Any = learner.model
+        scores = self.classifier(model, data)
+        if request.args.image:
+            return classify_image(scores, load_image(request.args.image, model.config.shape), data.classes)
         index = choose_items(request.count, len(data.test), request.generator)
         chosen = data.test.take(index)
-        p_NK = predict(model, chosen)[0].softmax(1)
+        output_NK = predict_split(scores, chosen)
+        rows = [self.describe_prediction(i, one, data) for i, one in zip(index.tolist(), output_NK, strict=True)]
         lines = [
-            f"{i:>6}  true {data.classes[int(t)]:<12} predicted {data.classes[int(p.argmax())]:<12} {p.max():.1%}"
-            for i, t, p in zip(index.tolist(), chosen["label"], p_NK, strict=True)
+            f"{row['item']:>6}  true {row['true']:<12} predicted {row['predicted']:<12} {row['probability']:.1%}"
+            for row in rows
         ]
-        arrays = {"item": index, "image": chosen["image"], "label": chosen["label"], "probability": p_NK}
-        return Sample(arrays, "\n".join(lines), images.grid(chosen["image"]))
+        arrays = {
+            "item": index,
+            "image": chosen["image"],
+            "label": chosen["label"],
+            "probability": output_NK.softmax(1),
+        }
+        return Sample(arrays, "\n".join(lines), images.grid(chosen["image"]), rows=rows)
 
 
 def load_labeled_images(recipe: AnyRecipe) -> Data:

@@ -149,11 +149,13 @@ def decode_rows(sample: Sample, data: Data) -> Sample:
     """Samples of a table as values of its columns; other samples stay as they are."""
     if data.encoder is None:
         return sample
-    return replace(sample, text=data.encoder.to_csv(sample.arrays["point"].numpy()))
+    point_NF = sample.arrays["point"].numpy()
+    return replace(sample, text=data.encoder.to_csv(point_NF), rows=data.encoder.decode_rows(point_NF))
 
 
 def as_sample(x: Tensor, text: str, columns: int = 0, arrays: Mapping[str, Tensor] | None = None) -> Sample:
     """Generated samples as arrays and as one image: a grid of images, or the density of points."""
     if x.ndim == 4:
         return Sample({"image": x, **(arrays or {})}, text, grid(x, columns))
-    return Sample({"point": x, **(arrays or {})}, text, views.density(x))
+    rows = [{"point": point} for point in x.tolist()]
+    return Sample({"point": x, **(arrays or {})}, text, views.density(x), rows=rows)

@@ -24,6 +24,7 @@ from engram.core.errors import EngramError
 from engram.data.dataset import Data, Split
 from engram.data.text_pairs import pad_rows
 from engram.data.tokenizer import Tokenizer
+from engram.hub.classify import class_scores
 
 INPUTS = "inputs.json"
 """file of a run folder: what its model takes and predicts"""
@@ -54,7 +55,7 @@ def inputs_at(split: Split, index: Tensor) -> Tensor:
     return split["image"][index].float() / 255 if "image" in split else split["point"][index]
 
 
-def predict_split(model: nn.Module, split: Split) -> Tensor:
+def predict_split(model: Callable[[Tensor], Tensor], split: Split) -> Tensor:
     """Outputs of a model for a whole split, computed batch by batch."""
     parts = torch.arange(len(split)).split(EVALUATION_BATCH)
     with torch.no_grad():
@@ -124,7 +125,7 @@ class Classifies(Predictor):
     def __init__(self, model: nn.Module, about: Mapping[str, Any]) -> None:
         self.model, self.classes = model, tuple(about["classes"])
         self.probabilities: bool = about["probabilities"]
-        self.compute: Callable[[Tensor], Tensor] = getattr(model, "predict_scores", model)
+        self.compute = class_scores(model)
 
     @abstractmethod
     def to_tensor(self, x: Any) -> Tensor:

@@ -18,12 +18,13 @@ from engram.core.errors import EngramError
 from engram.data.arrays import read_inputs
 from engram.data.csv_files import read_table
 from engram.data.frames import frame_to_table, is_frame
-from engram.data.image_files import SUFFIXES, open_image
+from engram.data.image_files import SUFFIXES
 from engram.data.preprocess import Preprocess
 from engram.data.series import read_series
 from engram.data.table import Table, TableEncoder
 from engram.data.text_files import read_text_file
 from engram.data.tokenizer import Tokenizer
+from engram.hub.classify import load_image
 from engram.hub.predict import INPUTS, Classifies, Predictor, Row, translate_rows
 
 TRANSLATED = 32
@@ -63,10 +64,7 @@ class ImagePredictor(Classifies):
         """Load one image as the model takes it, 1 × C × H × W from 0 to 1."""
         if isinstance(image, Image.Image):
             return self.preprocess([image])
-        if not Path(image).is_file():
-            raise EngramError(f"There is no image {image}.")
-        with open_image(Path(image)) as opened:
-            return self.preprocess([opened])
+        return load_image(str(image), self.shape, self.preprocess)
 
     def read(self, path: Path, batch: int) -> Iterator[tuple[list[str], Any]]:
         if path.suffix.lower() not in ARRAYS:

@@ -174,7 +174,9 @@ class AssociativeMemory(Recipe[M, Data]):
             f"{int(correct.sum())} of {request.count} recalled without error with {corruption:.0%} of the units flipped"
         )
         arrays = {"pattern": x, "cue": cue, "recalled": found.x, "energy": found.energy}
-        return Sample(arrays, text, grid(image, request.count))
+        ends = zip(correct.tolist(), found.energy[:, -1].tolist(), strict=True)
+        rows = [{"recalled": right, "energy": energy} for right, energy in ends]
+        return Sample(arrays, text, grid(image, request.count), rows=rows)
 
 
 def recalled_by_load(units: int, random: torch.Generator, networks: int = 1) -> list[float]:

@@ -164,7 +164,7 @@ class NeuronRecipe(SimulationMixin, Recipe[M, Tensor]):
         model: Any = self.Model(self.model)
         signal = None if self.data == "stimulus" else InputWindows(data, self.total_steps)
         noise = replace(self.current, stimulus="noise", amplitude=0.0)
-        lines, recordings, currents = [], [], []
+        rows, recordings, currents = [], [], []
         for i in range(request.count):
             J_TN = self.sample_current(noise if signal else self.current, request.generator)
             if signal:
@@ -173,8 +173,11 @@ class NeuronRecipe(SimulationMixin, Recipe[M, Tensor]):
             trial = Simulation(model, stride=round(self.record_ms / self.model.step_ms))
             model.state.copy_(model.init_state())
             trial.step({"input": J_TN})
-            lines.append(f"trial {i + 1}: {len(trial.spikes_ms(0))} spikes, {trial.rates_hz()[0]:.1f} Hz")
+            rows.append(
+                {"trial": i + 1, "spikes": len(trial.spikes_ms(0)), "firing_rate_hz": trial.rates_hz()[0].item()}
+            )
             recordings.append(trial.recording_TKN[:, 0])
             currents.append(trial.current_TN)
         arrays = {"voltage": torch.stack(recordings), "current": torch.stack(currents)}
-        return Sample(arrays, "\n".join(lines))
+        lines = [f"trial {row['trial']}: {row['spikes']} spikes, {row['firing_rate_hz']:.1f} Hz" for row in rows]
+        return Sample(arrays, "\n".join(lines), rows=rows)

@@ -16,6 +16,7 @@ from engram.core.recipe import Batches, InspectArgs, Recipe, Sample, SampleReque
 from engram.core.seeding import generator
 from engram.core.tap import watch
 from engram.data.tokenizer import Kind
+from engram.hub.classify import ImageSampleArgs
 from engram.plots.figure import Figure
 from engram.sequences import plots
 from engram.sequences.bptt import gradient_by_distance
@@ -33,6 +34,11 @@ UNTRAINED_WIDTH = 32
 
 
 @dataclass(frozen=True, kw_only=True)
+class SequenceSampleArgs(ImageSampleArgs, GenerationArgs):
+    """Flags of `engram sample` for recurrent networks: those of text and those of images."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SequenceRecipe(Recipe[RecurrentNetwork, Any]):
     """Base of recipes that train a recurrent network."""
 
@@ -45,7 +51,7 @@ class SequenceRecipe(Recipe[RecurrentNetwork, Any]):
             "width": 384, "layers": 3, "context": 256, "batch": 12, "steps": 3000, "eval_every": 300, "dropout": 0.1,
         },
     }  # fmt: skip
-    SampleArgs: ClassVar[type] = GenerationArgs
+    SampleArgs: ClassVar[type] = SequenceSampleArgs
 
     data: str = "shakespeare"
     """texts, selective-copy, copy, reverse, adding, images (read row by row), or a path: .txt, .csv, .npy"""
@@ -159,6 +165,8 @@ class SequenceRecipe(Recipe[RecurrentNetwork, Any]):
 
     def sample(self, learner: Learner[RecurrentNetwork], data: Any, request: SampleRequest) -> Sample:
         """Generate text, predict test sequences, or forecast a time series."""
+        if request.args.image and not isinstance(self.task, SequenceLabeling):
+            raise EngramError(f"The model has learned {self.data}, which holds no images.")
         return self.task.sample(learner.model, data, request)
 
 

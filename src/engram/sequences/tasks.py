@@ -29,6 +29,7 @@ from engram.data.loaders import BatchLoader
 from engram.data.series import read_series
 from engram.data.table_splits import rescale_rows
 from engram.data.tokenizer import Tokenizer
+from engram.hub.classify import classify_image, load_image
 from engram.hub.predict import describe_data, describe_inputs
 from engram.plots import classification, embedding, logit_lens
 from engram.plots.figure import Figure
@@ -218,13 +219,23 @@ class SequenceLabeling(Task):
         return f"test item {item}, target {format_target(y[0], data.classes)}", x, names
 
     def sample(self, model: RecurrentNetwork, data: Data, request: SampleRequest) -> Sample:
+        if request.args.image:
+            if "image" not in data.train:
+                raise EngramError(f"The model has learned {data.info.name}, which holds no images.")
+            return classify_image(
+                model.predict_scores, load_image(request.args.image, data.train["image"].shape[1:]), data.classes
+            )
         output, y = self.predict(model, data, "test", request.count)
         predicted = output if y.is_floating_point() else output.argmax(-1)
+        rows = [
+            {"true": target_value(b, data.classes), "predicted": target_value(a, data.classes)}
+            for a, b in zip(predicted, y, strict=True)
+        ]
         lines = [
             f"{format_target(a, data.classes)}   ({'right' if torch.equal(a, b) else format_target(b, data.classes)})"
             for a, b in zip(predicted, y, strict=True)
         ]
-        return Sample({"prediction": predicted, "target": y}, "\n".join(lines))
+        return Sample({"prediction": predicted, "target": y}, "\n".join(lines), rows=rows)
 
 
 def predict_last(model: RecurrentNetwork, x: Tensor, y: Tensor) -> Tensor:
@@ -242,11 +253,19 @@ def task_loss(output: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(output.flatten(0, -2), y.flatten())
 
 
+def target_value(y: Tensor, classes: tuple[str, ...]) -> list[int] | float | str:
+    """Return one target or prediction: tokens, a number or the name of a class."""
+    if y.ndim:
+        return [int(token) for token in y]
+    return float(y) if y.is_floating_point() else classes[int(y)]
+
+
 def format_target(y: Tensor, classes: tuple[str, ...]) -> str:
     """Return one target or prediction as text."""
-    if y.ndim:
-        return " ".join(str(int(token)) for token in y)
-    return f"{float(y):.3f}" if y.is_floating_point() else classes[int(y)]
+    value = target_value(y, classes)
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return f"{value:.3f}" if isinstance(value, float) else value
 
 
 @dataclass(frozen=True)
@@ -341,4 +360,5 @@ class Forecasting(Task):
     def sample(self, model: RecurrentNetwork, data: TimeSeries, request: SampleRequest) -> Sample:
         forecast_TI = self.free_run(model, data, data["test"], request.args.max_new_tokens)
         lines = [", ".join(f"{value:.6g}" for value in row) for row in forecast_TI]
-        return Sample({"forecast": forecast_TI}, "\n".join(lines), streams_text=True)
+        rows = [{"step": t + 1, "forecast": row} for t, row in enumerate(forecast_TI.tolist())]
+        return Sample({"forecast": forecast_TI}, "\n".join(lines), streams_text=True, rows=rows)

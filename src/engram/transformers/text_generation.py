@@ -83,7 +83,8 @@ def generate_texts(
     lines = [f"{args.prompt}{text}" if args.prompt.strip() else text for text in texts]
     length = max(map(len, ids))
     padded = torch.tensor([row + [-1] * (length - len(row)) for row in ids])
-    return Sample({"tokens": padded}, "\n———\n".join(lines), streams_text=True)
+    rows = [{"prompt": args.prompt, "text": text} for text in texts]
+    return Sample({"tokens": padded}, "\n———\n".join(lines), streams_text=True, rows=rows)
 
 
 def default_prompt(tokenizer: Tokenizer) -> str:

@@ -144,15 +144,23 @@ class MLPRecipe(ImageClassifier[MLP]):
         if "target" not in data.test:
             return super().trace(model, data, item)
         check_item(item, len(data.test))
-        predicted = model(data.test["point"][[item]]).item()
-        return f"test row {item}, true {data.test['target'][item].item():.6g}, predicted {predicted:.6g}"
+        row = self.describe_prediction(item, model(data.test["point"][[item]])[0], data)
+        return f"test row {item}, true {row['true']:.6g}, predicted {row['predicted']:.6g}"
+
+    def describe_prediction(self, item: int, output_K: Tensor, data: Data) -> dict[str, Any]:
+        """Also of regression: true and predicted number."""
+        if "target" not in data.test:
+            return super().describe_prediction(item, output_K, data)
+        return {"item": item, "true": data.test["target"][item].item(), "predicted": output_K.item()}
 
     def sample(self, learner: Learner[MLP], data: Data, request: SampleRequest) -> Sample:
         """Random rows of the test split with their predictions."""
-        if "image" in data.train:
+        if "image" in data.train or request.args.image:
             return super().sample(learner, data, request)
         index = choose_items(request.count, len(data.test), request.generator)
         chosen = data.test.take(index)
+        output = predict_split(learner.model, chosen)
+        rows = [self.describe_prediction(i, one, data) for i, one in zip(index.tolist(), output, strict=True)]
         lines = [self.trace(learner.model, data, item) for item in index.tolist()]
-        arrays = {"item": index, **chosen.columns, "prediction": predict_split(learner.model, chosen)}
-        return Sample(arrays, "\n".join(lines))
+        arrays = {"item": index, **chosen.columns, "prediction": output}
+        return Sample(arrays, "\n".join(lines), rows=rows)

@@ -114,11 +114,14 @@ class OptimizersRecipe(Recipe[OptimizerRace, None]):
         """Return the position of each optimizer."""
         model = learner.model
         x_R2 = positions(model)
-        lines = [
-            f"{name:<9} at {x:+.4f}, {y:+.4f}   value {h:.4g}"
+        rows = [
+            {"optimizer": name, "x": x, "y": y, "value": h}
             for name, (x, y), h in zip(OPTIMIZERS, x_R2.tolist(), self.values(model).tolist(), strict=True)
         ]
-        return Sample({"position": x_R2}, "\n".join(lines))
+        lines = [
+            f"{row['optimizer']:<9} at {row['x']:+.4f}, {row['y']:+.4f}   value {row['value']:.4g}" for row in rows
+        ]
+        return Sample({"position": x_R2}, "\n".join(lines), rows=rows)
 
 
 def positions(model: Any) -> Tensor:

@@ -1,6 +1,6 @@
 """Compares a network that overfits with four regularized ones."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engram.core.learner import Learner
-from engram.core.recipe import Sample, SampleRequest
 from engram.core.registry import register
 from engram.core.seeding import generator
 from engram.data.augment import Augment
@@ -114,8 +113,8 @@ class RegularizationRecipe(ImageClassifier[Regularization]):
     def trace(self, model: Regularization, data: Data, item: int) -> str:
         return self.trace_networks(REGULARIZERS, model, data, item)
 
-    def sample(self, learner: Learner[Regularization], data: Data, request: SampleRequest) -> Sample:
-        """Predict test images with the network of the highest validation accuracy."""
-        model: Any = learner.model
+    def classifier(self, model: Regularization, data: Data) -> Callable[[Tensor], Tensor]:
+        """Return the network with the highest validation accuracy."""
         _, accuracy = self.loss_and_accuracy(model, data.valid)
-        return self.sample_predictions(model.nets[REGULARIZERS[int(accuracy.argmax())]], data, request)
+        best: Any = model.nets[REGULARIZERS[int(accuracy.argmax())]]
+        return best  # type: ignore[no-any-return]

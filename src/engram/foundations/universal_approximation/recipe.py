@@ -96,11 +96,16 @@ class ApproximationRecipe(Recipe[Approximation, Tensor]):
         """Evaluate function and network at random points."""
         x = torch.rand(request.count, self.model.dimensions, generator=request.generator, dtype=torch.float64)
         target, output = self.target(x), evaluate_network(learner.model, x)
-        lines = [
-            f"{'  '.join(f'{v:.4f}' for v in point.tolist())}   f {t:+.4f}   network {y:+.4f}   error {y - t:+.4f}"
-            for point, t, y in zip(x, target.tolist(), output.tolist(), strict=True)
+        rows = [
+            {"x": point, "function": t, "network": y, "error": y - t}
+            for point, t, y in zip(x.tolist(), target.tolist(), output.tolist(), strict=True)
         ]
-        return Sample({"x": x, "function": target, "network": output}, "\n".join(lines))
+        lines = [
+            f"{'  '.join(f'{v:.4f}' for v in row['x'])}   f {row['function']:+.4f}   network {row['network']:+.4f}   "
+            f"error {row['error']:+.4f}"
+            for row in rows
+        ]
+        return Sample({"x": x, "function": target, "network": output}, "\n".join(lines), rows=rows)
 
 
 def evaluate_network(model: nn.Module, x_ND: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Recipe of vanishing and exploding gradients, with batch normalization and residual connections as remedies."""
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engram.core.learner import Batch, Learner, Metrics
-from engram.core.recipe import Sample, SampleRequest
 from engram.core.registry import register
 from engram.data.dataset import Data, Split
 from engram.foundations.base import TINY, ImageClassifier
@@ -119,10 +118,9 @@ class VanishingGradientsRecipe(ImageClassifier[VanishingGradients]):
     def trace(self, model: VanishingGradients, data: Data, item: int) -> str:
         return self.trace_networks(ARCHITECTURES, model, data, item)
 
-    def sample(self, learner: Learner[VanishingGradients], data: Data, request: SampleRequest) -> Sample:
-        """Predictions of the network with batch normalization and residual connections."""
-        model = learner.model
-        return self.sample_predictions(nn.Sequential(Standardize(model.config), model.nets["both"]), data, request)
+    def classifier(self, model: VanishingGradients, data: Data) -> Callable[[Tensor], Tensor]:
+        """Return the network with batch normalization and residual connections."""
+        return nn.Sequential(Standardize(model.config), model.nets["both"])
 
 
 class Standardize(nn.Module):

@@ -19,6 +19,7 @@ from engram.core.seeding import generator
 from engram.data.dataset import Data, Split, sample_column
 from engram.data.loaders import BatchLoader
 from engram.data.table_splits import TableOptions, standardize_rows
+from engram.hub.classify import ImageSampleArgs, classify_image, load_image
 from engram.hub.predict import describe_data
 from engram.memory.predictive_coding import plots as views
 from engram.memory.predictive_coding.learner import InferenceConfig, PredictiveCodingLearner
@@ -49,6 +50,7 @@ class PredictiveCodingRecipe(Recipe[PredictiveCoding, Data]):
     }
 
     unit: ClassVar[str] = "samples"
+    SampleArgs: ClassVar[type] = ImageSampleArgs
 
     data: str = "mnist"
     """data set of labeled images or a table (`engram data list`), or a path: folder of class folders, .npz, CSV"""
@@ -170,16 +172,25 @@ class PredictiveCodingRecipe(Recipe[PredictiveCoding, Data]):
         return f"test {kind} {item}, label {data.classes[int(data.test['label'][item])]}"
 
     def sample(self, learner: Learner[PredictiveCoding], data: Data, request: SampleRequest) -> Sample:
-        """Test images or rows with their true and predicted classes."""
+        """Classify an image file, or random images or rows of the test split."""
+        if request.args.image:
+            if sample_column(data) != "image":
+                raise EngramError("The model takes rows of a table, not images.")
+            image = load_image(request.args.image, data.train["image"].shape[1:])
+            scores: Any = learner.model
+            return classify_image(
+                lambda x: scores.predict_scores(x.flatten(1)), image, data.classes, probabilities=False
+            )
         index = choose_items(request.count, len(data.test), request.generator)
         chosen, name = data.test.take(index), sample_column(data)
         answer = self.class_scores(learner.model, chosen[name]).argmax(1)
-        lines = [
-            f"{i:>6}  true {data.classes[int(t)]:<12} predicted {data.classes[int(a)]}"
-            for i, t, a in zip(index.tolist(), chosen["label"], answer, strict=True)
+        rows = [
+            {"item": i, "true": data.classes[t], "predicted": data.classes[a]}
+            for i, t, a in zip(index.tolist(), chosen["label"].tolist(), answer.tolist(), strict=True)
         ]
+        lines = [f"{row['item']:>6}  true {row['true']:<12} predicted {row['predicted']}" for row in rows]
         arrays = {"item": index, name: chosen[name], "label": chosen["label"], "answer": answer}
-        return Sample(arrays, "\n".join(lines), grid(chosen["image"]) if name == "image" else None)
+        return Sample(arrays, "\n".join(lines), grid(chosen["image"]) if name == "image" else None, rows=rows)
 
 
 def as_inputs(x: Tensor) -> Tensor:

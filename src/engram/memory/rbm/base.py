@@ -100,8 +100,10 @@ class BoltzmannRecipe(Recipe[M, Data]):
         """Sample images or rows by Gibbs sampling."""
         v_NV = cast(Any, learner.model).sample(request.count, SAMPLE_STEPS, request.generator)
         if sample_column(data) == "point":
-            text = data.encoder.to_csv(v_NV.numpy()) if data.encoder else f"{request.count} rows"
-            return Sample({"point": v_NV}, text)
+            if data.encoder is None:
+                return Sample({"point": v_NV}, f"{request.count} rows", rows=[{"point": v} for v in v_NV.tolist()])
+            text, rows = data.encoder.to_csv(v_NV.numpy()), data.encoder.decode_rows(v_NV.numpy())
+            return Sample({"point": v_NV}, text, rows=rows)
         image = self.to_images(v_NV, data)
         text = f"{request.count} images, each after {SAMPLE_STEPS} Gibbs steps from noise"
         return Sample({"image": image}, text, images.grid(image))

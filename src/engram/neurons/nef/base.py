@@ -96,11 +96,12 @@ class NEFRecipe(SimulationMixin, Recipe[NEFSystem, Tensor]):
 
     def sample(self, learner: Learner[NEFSystem], data: Tensor, request: SampleRequest) -> Sample:
         """Other random ensembles with the same input."""
-        lines, outputs = [], []
+        rows, outputs = [], []
         for i in range(request.count):
             ensemble_seed = int(torch.randint(2**31, (1,), generator=request.generator))
             simulation = NEFSimulation(self.init_system(replace(self.model, ensemble_seed=ensemble_seed)))
             simulation.step({"input": data[: self.total_steps]})
-            lines.append(f"ensemble {i + 1}: root mean square error {simulation.rmse():.4f}")
+            rows.append({"ensemble": i + 1, "rmse": float(simulation.rmse())})
             outputs.append(simulation.output_TK)
-        return Sample({"output": torch.stack(outputs)}, "\n".join(lines))
+        lines = [f"ensemble {row['ensemble']}: root mean square error {row['rmse']:.4f}" for row in rows]
+        return Sample({"output": torch.stack(outputs)}, "\n".join(lines), rows=rows)

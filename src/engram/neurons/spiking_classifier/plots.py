@@ -28,7 +28,7 @@ def layer_raster(s_TN: Tensor, name: str) -> Figure:
 
 
 def membranes(u_TK: Tensor, classes: Sequence[str], truth: str) -> Figure:
-    """Membrane potentials of the output neurons, whose means over time are the logits."""
+    """Membrane potentials of the output neurons, whose means over time are the logits; `truth` is the class, or ""."""
     T = torch.arange(1, len(u_TK) + 1)
     best = int(u_TK.mean(0).argmax())
     traces = [
@@ -36,4 +36,5 @@ def membranes(u_TK: Tensor, classes: Sequence[str], truth: str) -> Figure:
         for k, (name, u_T) in enumerate(zip(classes, u_TK.T, strict=True))
     ]
     figure = plot(*traces, xaxis_title="time step", yaxis_title="membrane potential")
-    return Figure("Outputs over time", f"True class: {truth}. Predicted: {classes[best]}.", figure)
+    true = f"True class: {truth}. " if truth else ""
+    return Figure("Outputs over time", f"{true}Predicted: {classes[best]}.", figure)

@@ -6,14 +6,15 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 from annotated_types import Ge, Lt
-from torch import nn
+from torch import Tensor, nn
 
 from engram.core.learner import Learner
-from engram.core.recipe import InspectArgs
 from engram.core.registry import register
 from engram.core.tap import watch
 from engram.data.dataset import Data
 from engram.foundations.base import TINY, ImageClassifier, predict
+from engram.hub.classify import ImageInspectArgs
+from engram.hub.predict import inputs_at
 from engram.neurons.spiking_classifier import plots
 from engram.neurons.spiking_classifier.model import SpikingNet
 from engram.plots import classification, images
@@ -54,23 +55,24 @@ class SpikingRecipe(ImageClassifier[SpikingNet]):
         logits_NK, label_N = predict(model, data.test)
         yield classification.confusion(logits_NK, label_N, data.classes)
         yield classification.mistakes(data.test["image"], logits_NK, label_N, data.classes)
-        yield from self.views(model, data, 0)[1]
+        yield from self.views(model, inputs_at(data.test, torch.tensor([0])), data, int(data.test["label"][0]))
         first = next(weight for weight in model.parameters() if weight.ndim > 1)
         yield images.filters(first.detach(), tuple(data.train["image"].shape[1:]))
 
-    def views(self, model: SpikingNet, data: Data, item: int) -> tuple[str, list[Figure]]:
-        """Describe the prediction for one image, with spike rasters and output membranes."""
+    def views(self, model: SpikingNet, image_1CHW: Tensor, data: Data, label: int | None) -> list[Figure]:
+        """Spike rasters and output membranes while the model classifies one image; `label` is its class, if known."""
         with torch.no_grad(), watch(model, "spikes.*", "membrane") as seen:
-            description = self.trace(model, data, item)
+            model(image_1CHW)
         layers = {name.removeprefix("spikes."): s_TBN for name, s_TBN in seen.items() if name.startswith("spikes.")}
         rasters = [
             plots.layer_raster(s_TBN[:, 0], "input" if name == "in" else f"layer {name}")
             for name, s_TBN in layers.items()
         ]
-        truth = data.classes[int(data.test["label"][item])]
-        return description, [*rasters, plots.membranes(seen["membrane"][:, 0], data.classes, truth)]
+        truth = "" if label is None else data.classes[label]
+        return [*rasters, plots.membranes(seen["membrane"][:, 0], data.classes, truth)]
 
-    def inspect(self, model: SpikingNet, data: Data, args: InspectArgs) -> tuple[str, list[Figure]]:
-        description, views = self.views(model, data, args.item)
-        image = images.sheet(data.test["image"][torch.tensor([args.item])], 8)
+    def inspect(self, model: SpikingNet, data: Data, args: ImageInspectArgs) -> tuple[str, list[Figure]]:
+        description, image_1CHW = self.inspected(model, data, args)
+        views = self.views(model, image_1CHW, data, None if args.image else int(data.test["label"][args.item]))
+        image = images.sheet(image_1CHW, 8)
         return description, [Figure("Image", f"{description[0].upper()}{description[1:]}.", image), *views]

@@ -107,13 +107,16 @@ class SpikingNetworkRecipe(SimulationMixin, Recipe[BrunelNetwork, None]):
 
     def sample(self, learner: Learner[BrunelNetwork], data: None, request: SampleRequest) -> Sample:
         """Networks with other random connections."""
-        lines, rates = [], []
+        rows = []
         for i in range(request.count):
             connection_seed = int(torch.randint(2**31, (1,), generator=request.generator))
             simulation = self.init_simulation(replace(self.model, connection_seed=connection_seed), request.generator)
             for _ in range(self.steps):
                 simulation.step(next(self.batches(data)))
             metrics = self.evaluate(simulation, data, "test")
-            lines.append(f"network {i + 1}: {metrics['firing_rate_hz']:.2f} Hz, ISI CV {metrics['isi_cv']:.2f}")
-            rates.append(metrics["firing_rate_hz"])
-        return Sample({"firing_rate_hz": torch.tensor(rates)}, "\n".join(lines))
+            rows.append({"network": i + 1, **{name: metrics[name] for name in ("firing_rate_hz", "isi_cv")}})
+        lines = [
+            f"network {row['network']}: {row['firing_rate_hz']:.2f} Hz, ISI CV {row['isi_cv']:.2f}" for row in rows
+        ]
+        rates = torch.tensor([row["firing_rate_hz"] for row in rows])
+        return Sample({"firing_rate_hz": rates}, "\n".join(lines), rows=rows)

@@ -152,10 +152,13 @@ class SynapseRecipe(SimulationMixin, Recipe[Synapse, Spikes]):
 
     def sample(self, learner: Learner[Synapse], data: Spikes, request: SampleRequest) -> Sample:
         """Other Poisson spike trains of the same rate."""
-        lines, currents = [], []
+        lines, currents, rows = [], [], []
         for i in range(request.count):
             spikes, model = self.sample_spikes(request.generator), Synapse(self.model)
             s_TN: Tensor = model(spikes, self.total_steps)
-            lines.append(f"train {i + 1}: {len(spikes.train(0))} spikes, mean current {s_TN[:, 0].mean():.4f} per ms")
+            rows.append({"train": i + 1, "spikes": len(spikes.train(0)), "mean_current": s_TN[:, 0].mean().item()})
+            lines.append(
+                f"train {i + 1}: {rows[i]['spikes']} spikes, mean current {rows[i]['mean_current']:.4f} per ms"
+            )
             currents.append(s_TN)
-        return Sample({"s": torch.stack(currents)}, "\n".join(lines))
+        return Sample({"s": torch.stack(currents)}, "\n".join(lines), rows=rows)

@@ -14,13 +14,13 @@ from engram.core.config import Settings
 from engram.core.errors import EngramError
 from engram.core.seeding import generator
 from engram.foundations.base import ImageClassifier
+from engram.hub.classify import class_scores
 from engram.plots import page
 from engram.plots.figure import Figure
 from engram.robustness import plots as views
 from engram.robustness.attacks.evaluation import attack_batches, robust_accuracy, robustness_curve
 from engram.robustness.attacks.methods import FGSM, PGD, Norm, RandomNoise, ThreatModel
 from engram.robustness.attacks.minimal_norm import minimal_norm_attack
-from engram.robustness.trades.recipe import with_class_logits
 
 BATCH = 100
 """images per batch of the minimal-norm attack"""
@@ -99,4 +99,4 @@ def minimal_norm_row(model: Any, x: Tensor, label: Tensor, norm: Norm, figures: 
 def classifier_of(run: Any) -> Any:
     """Model of a run in evaluation mode, as a function from images to the logits of all classes."""
     model: nn.Module = run.learner.model
-    return with_class_logits(model.eval())
+    return class_scores(model.eval())

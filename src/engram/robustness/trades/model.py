@@ -63,3 +63,8 @@ class PlainCNN(nn.Module):
             h_BCHW = tap(f"stage.{i}", F.relu(stage(h_BCHW)))  # (1)
         h_BD = tap("dense", F.relu(self.dense(h_BCHW.flatten(1))))
         return tap("logits", self.head(h_BD))  # (2)
+
+    def predict_scores(self, x_BCHW: Tensor) -> Tensor:
+        """Return the logits of all classes, also where a single output f tells two apart: -f/2 and f/2."""
+        f_BK: Tensor = self(x_BCHW)
+        return torch.cat([-f_BK, f_BK], 1) / 2 if self.config.outputs == 1 else f_BK

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from engram.core.errors import EngramError
 from engram.core.learner import Batch, Learner, Metrics
-from engram.core.recipe import check_item
 from engram.core.registry import register
 from engram.core.seeding import generator
 from engram.data.dataset import Data
 from engram.foundations.base import TINY, ImageClassifier
+from engram.hub.classify import class_scores
 from engram.plots.figure import Figure
 from engram.robustness import plots as views
 from engram.robustness.attacks.evaluation import RobustnessCurve, robust_accuracy, robustness_curve
@@ -114,7 +114,7 @@ class TradesRecipe(ImageClassifier[PlainCNN]):
         """Clean accuracy and robust accuracy; at the end of training also under a stronger attack."""
         count = self.eval_samples if split == "test" else max(1, self.eval_samples // 20)
         image, label = data[split]["image"][-count:].float() / 255, data[split]["label"][-count:]
-        model = with_class_logits(learner.model)
+        model = class_scores(learner.model)
         clean = super().evaluate(learner, data, split) if self.model.outputs == 0 else {
             "accuracy": robust_accuracy(model, image, label, None)
         }  # fmt: skip
@@ -127,7 +127,7 @@ class TradesRecipe(ImageClassifier[PlainCNN]):
         return clean | robust | {"strong_robust_accuracy": strong, "masking_margin": usual - strong}
 
     def figures(self, learner: Learner[PlainCNN], data: Data) -> Iterator[Figure]:
-        curve = self.curve(with_class_logits(learner.model), data)
+        curve = self.curve(class_scores(learner.model), data)
         yield views.robustness_curves({self.training.objective: curve}, self.threat)
         yield views.gallery(curve, data.classes)
         yield views.class_accuracy(curve, data.classes)
@@ -139,22 +139,3 @@ class TradesRecipe(ImageClassifier[PlainCNN]):
         count = min(FIGURE_IMAGES, self.eval_samples)
         image, label = data.test["image"][:count].float() / 255, data.test["label"][:count]
         return robustness_curve(model, image, label, self.attack())
-
-    def trace(self, model: PlainCNN, data: Data, item: int) -> str:
-        if self.model.outputs == 0:
-            return super().trace(model, data, item)
-        check_item(item, len(data.test))
-        f_B1 = model(data.test["image"][[item]].float() / 255)
-        return f'test image {item}, predicted "{data.classes[int(f_B1[0, 0] > 0)]}"'
-
-
-def with_class_logits(model: nn.Module) -> Any:
-    """The model as a function to the logits of all classes, also where a single output tells two classes apart."""
-    if getattr(model.config, "outputs", 0) != 1:
-        return model
-
-    def class_logits(x: Tensor) -> Tensor:
-        f_B1 = model(x)
-        return torch.cat([-f_B1, f_B1], 1) / 2
-
-    return class_logits

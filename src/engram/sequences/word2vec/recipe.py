@@ -218,11 +218,16 @@ class Word2VecRecipe(Recipe[Word2Vec, Corpus]):
             f"{query}\n    {'   '.join(f'{name} {cosine:.2f}' for name, cosine in rows)}"
             for query, rows in results.items()
         ]
+        found: list[dict[str, Any]] = [
+            {"query": query, "word": name, "cosine": cosine} for query, rows in results.items() for name, cosine in rows
+        ]
         if args.odd_one_out:
-            lines.append(f"{' '.join(args.odd_one_out)}\n    {vectors.doesnt_match(args.odd_one_out)} does not match")
+            odd = vectors.doesnt_match(args.odd_one_out)
+            found.append({"query": " ".join(args.odd_one_out), "odd_one_out": odd})
+            lines.append(f"{' '.join(args.odd_one_out)}\n    {odd} does not match")
         cosines = [torch.tensor([cosine for _, cosine in rows]) for rows in results.values()]
         similarity = torch.cat(cosines) if cosines else torch.empty(0)
-        return Sample({"similarity": similarity}, "\n".join(lines), streams_text=True)
+        return Sample({"similarity": similarity}, "\n".join(lines), streams_text=True, rows=found)
 
 
 def sample_frequent_words(vectors: WordVectors, count: int, random: torch.Generator) -> list[str]:

@@ -242,16 +242,21 @@ class BERTRecipe(TextRecipe[BERT]):
             lines = self.lines(data, "valid")
             index = int(torch.randint(len(lines), (), generator=request.generator))
             texts.append(self.mask_middle(data, lines.line(index)))
-        output, best = [], []
+        output, best, rows = [], [], []
         for ids in texts:
             p_TV = model(torch.tensor([ids]))[0].softmax(-1)
-            output.append(data.tokenizer.decode(self.without_specials(data, ids), skip_special_tokens=False))
+            text = data.tokenizer.decode(self.without_specials(data, ids), skip_special_tokens=False)
+            output.append(text)
             for masked in [i for i, token in enumerate(ids) if token == mask]:
                 top = p_TV[masked].topk(min(args.top_k, p_TV.shape[1]))
                 best.append(top.indices)
-                predictions = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-                output.append("    " + "   ".join(f"{data.tokenizer.token(i).strip()} {p:.0%}" for i, p in predictions))
-        return Sample({"predictions": torch.stack(best)}, "\n".join(output), streams_text=True)
+                found = [
+                    {"text": text, "position": masked, "token": data.tokenizer.token(i).strip(), "probability": p}
+                    for i, p in zip(top.indices.tolist(), top.values.tolist(), strict=True)
+                ]
+                output.append("    " + "   ".join(f"{row['token']} {row['probability']:.0%}" for row in found))
+                rows += found
+        return Sample({"predictions": torch.stack(best)}, "\n".join(output), streams_text=True, rows=rows)
 
 
 def count_predicted(batch: Batch) -> int:

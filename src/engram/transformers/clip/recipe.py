@@ -23,6 +23,7 @@ from engram.data.preprocess import Preprocess
 from engram.data.shapes import COLORS, SHAPES
 from engram.data.text_pairs import pad_rows
 from engram.data.tokenizer import Kind, Tokenizer
+from engram.hub.classify import load_image
 from engram.hub.huggingface import Checkpoint
 from engram.nn.image_input import pixel_statistics
 from engram.plots import attention, images, rollout
@@ -32,7 +33,7 @@ from engram.training.optimizer import OptimizerConfig
 from engram.transformers.base import MUON, TOKENIZER, Pretrained, load_pretrained, read_architecture, require_tokenizer
 from engram.transformers.clip import plots
 from engram.transformers.clip.model import CLIP
-from engram.transformers.vit.recipe import load_image, resize_images
+from engram.transformers.vit.recipe import resize_images
 
 SPECIALS = ("<unk>", "<|startoftext|>", "<pad>", "<|endoftext|>")
 EVALUATION_BATCH = 250
@@ -352,9 +353,10 @@ class CLIPRecipe(Pretrained[CLIP, CaptionedImages]):
             raise EngramError("There are no captions to choose from: give some --labels.")
         p_BK = model.similarity(model.encode_images(image), self.encode_texts(model, data, labels)).softmax(1)
         best = p_BK.topk(min(3, len(labels)))
-        lines = [
-            f"{name}:  " + "   ".join(f"{labels[i]} {p:.0%}" for i, p in zip(places, ps, strict=True))
-            for name, places, ps in zip(truth, best.indices.tolist(), best.values.tolist(), strict=True)
-        ]
+        lines, rows = [], []
+        for name, places, ps in zip(truth, best.indices.tolist(), best.values.tolist(), strict=True):
+            found = [{"image": name, "label": labels[i], "probability": p} for i, p in zip(places, ps, strict=True)]
+            lines.append(f"{name}:  " + "   ".join(f"{row['label']} {row['probability']:.0%}" for row in found))
+            rows += found
         arrays = {"image": image, "probability": best.values, "label": best.indices}
-        return Sample(arrays, "\n".join(lines), images.grid(image))
+        return Sample(arrays, "\n".join(lines), images.grid(image), rows=rows)

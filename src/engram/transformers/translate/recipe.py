@@ -235,5 +235,7 @@ class TranslateRecipe(Pretrained[Transformer, TextPairs]):
             x_BS = pad_rows(sources, model.config.pad_id)
             rows = model.translate(x_BS, params=args, generator=request.generator)
         translations = [data.tokenizer.decode(row) for row in rows]
-        lines = [f"{text}  →  {translation}" for text, translation in zip(texts, translations, strict=True)]
-        return Sample({"tokens": pad_rows([row or [0] for row in rows], -1)}, "\n".join(lines), streams_text=True)
+        found = [{"source": text, "translation": one} for text, one in zip(texts, translations, strict=True)]
+        lines = [f"{row['source']}  →  {row['translation']}" for row in found]
+        tokens = pad_rows([row or [0] for row in rows], -1)
+        return Sample({"tokens": tokens}, "\n".join(lines), streams_text=True, rows=found)

@@ -9,17 +9,14 @@ import torch
 from annotated_types import Ge, Lt
 from torch import Tensor, nn
 
-from engram.core.errors import EngramError
 from engram.core.learner import Learner
-from engram.core.recipe import InspectArgs, Sample, SampleArgs, SampleRequest
 from engram.core.registry import register
 from engram.core.tap import watch
 from engram.data.augment import Augment
 from engram.data.columns import ResizedImages
 from engram.data.dataset import Data, Info, Split
-from engram.data.image_files import open_image
-from engram.data.preprocess import Preprocess
 from engram.foundations.base import TINY, ImageClassifier, predict
+from engram.hub.classify import ImageInspectArgs
 from engram.hub.huggingface import Checkpoint
 from engram.plots import ablation, attention, classification, images, logit_lens, position, rollout
 from engram.plots.figure import Figure
@@ -27,22 +24,6 @@ from engram.training.learner import GradientLearner
 from engram.training.optimizer import OptimizerConfig
 from engram.transformers.base import MUON, Pretrained, load_pretrained, read_architecture
 from engram.transformers.vit.model import ViT
-
-
-@dataclass(frozen=True, kw_only=True)
-class ViTSampleArgs(SampleArgs):
-    """Flags of `engram sample` for ViT."""
-
-    image: str = ""
-    """image file to classify; by default some of the test split"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ViTInspectArgs(InspectArgs):
-    """Flags of `engram inspect` for ViT."""
-
-    image: str = ""
-    """image file to inspect, instead of one of the test split"""
 
 
 @register
@@ -57,8 +38,6 @@ class ViTRecipe(ImageClassifier[ViT], Pretrained[ViT, Data]):
         "tiny": TINY | {"width": 16, "layers": 2, "heads": 2, "patch": 4},
         "full": {"width": 128, "layers": 5, "steps": 8000, "eval_every": 1000, "dropout": 0.1},
     }
-    SampleArgs: ClassVar[type] = ViTSampleArgs
-    InspectArgs: ClassVar[type] = ViTInspectArgs
 
     steps: int = 1500
     eval_every: int = 300
@@ -115,23 +94,9 @@ class ViTRecipe(ImageClassifier[ViT], Pretrained[ViT, Data]):
         yield ablation.head_ablation(model, lambda: model(image_1CHW))
         yield position.patch_positions(model.patches.position, model.patches.grid)
 
-    def inspect(self, model: ViT, data: Data, args: ViTInspectArgs) -> tuple[str, list[Figure]]:
-        if args.image:
-            image = load_image(args.image, model.config.shape)
-            return f"{args.image}", list(self.activation_figures(model, image, data.classes))
-        description = self.trace(model, data, args.item)
-        image = data.test["image"][torch.tensor([args.item])].float() / 255
-        return description, list(self.activation_figures(model, image, data.classes))
-
-    def sample(self, learner: Learner[ViT], data: Data, request: SampleRequest) -> Sample:
-        if not request.args.image:
-            return super().sample(learner, data, request)
-        image = load_image(request.args.image, learner.model.config.shape)
-        p_K = learner.model(image)[0].softmax(-1)
-        best = p_K.topk(min(5, len(p_K)))
-        names = [data.classes[i] if i < len(data.classes) else str(i) for i in best.indices.tolist()]
-        lines = [f"{p:6.1%}  {name}" for p, name in zip(best.values.tolist(), names, strict=True)]
-        return Sample({"image": image, "probability": p_K}, "\n".join(lines), images.grid(image))
+    def inspect(self, model: ViT, data: Data, args: ImageInspectArgs) -> tuple[str, list[Figure]]:
+        description, image_1CHW = self.inspected(model, data, args)
+        return description, list(self.activation_figures(model, image_1CHW, data.classes))
 
 
 def resize_images(data: Data, shape: tuple[int, ...]) -> Data:
@@ -143,11 +108,3 @@ def resize_images(data: Data, shape: tuple[int, ...]) -> Data:
         for part, split in data.splits.items()
     }
     return replace(data, splits=splits)
-
-
-def load_image(path: str, shape: tuple[int, ...], preprocess: Preprocess | None = None) -> Tensor:
-    """Load an image file as the model takes it: 1 × C × H × W from 0 to 1."""
-    if not Path(path).is_file():
-        raise EngramError(f"There is no image {path}.")
-    with open_image(Path(path)) as image:
-        return (preprocess or Preprocess.resize_to(shape))([image])
