@@ -231,9 +231,9 @@ def timed(process: Process) -> tuple[Counter[str], Counter[str]]:
 
 
 def finish(work: Work, run: Path, reference: Reference, starter: Starter, exactly: bool = True) -> None:
-    """Bring a run to its end, and compare it."""
+    """Bring a run to its end, and compare it; on a slow machine it may have ended before the fault came."""
     process = starter.start(work.words(run, "--resume"))
-    if process.wait() != 0:
+    if process.wait() != 0 and "is finished" not in process.said():
         raise Different(f"it does not go on: {process.said()}")
     check_end(run, reference, exactly)
 

@@ -28,13 +28,15 @@ class Layout:
 
     path: Path
     delimiter: str
+    """what stands between cells; a space means any number of spaces"""
     names: list[str]
     header: bool
+    """whether the first row is not one of data"""
 
     def rows(self) -> Iterator[tuple[int, list[str]]]:
         """Yield (line number, cells) of each row; an error if a row has too few or too many cells."""
         with self.path.open(newline="", encoding="utf-8-sig") as stream:
-            reader = csv.reader(stream, delimiter=self.delimiter)
+            reader = csv.reader(stream, delimiter=self.delimiter, skipinitialspace=self.delimiter == " ")
             for row in islice(filter(None, reader), int(self.header), None):
                 if len(row) != len(self.names):
                     raise EngramError(
@@ -80,13 +82,39 @@ def explain_csv_errors(path: Path) -> Iterator[None]:
 def detect_layout(path: Path) -> Layout:
     """Detect delimiter and header: a first row that names a label, or in which no cell is a number."""
     with path.open(newline="", encoding="utf-8-sig") as stream:
-        line = next((line for line in stream if line.strip()), "")
-    if not line:
+        lines = list(islice((line for line in stream if line.strip()), 2))
+    if not lines:
         raise EngramError(f"{path} is empty.")
-    delimiter = max(",;\t", key=line.count)
-    first = [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter))]
+    delimiter = detect_delimiter(lines)
+    first, second = (
+        [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter, skipinitialspace=delimiter == " "))]
+        for line in (lines[0], lines[-1])
+    )
+    if has_counts(first, second):
+        return Layout(path, delimiter, [*map(str, range(len(second) - 1)), "target"], header=True)
     header = any(cell.lower() in LABELS for cell in first) or not any(map(is_number, first))
     return Layout(path, delimiter, unique_names(first) if header else [str(i) for i in range(len(first))], header)
+
+
+def detect_delimiter(lines: list[str]) -> str:
+    """Return the most frequent of comma, semicolon and tab; spaces, where there are none and rows are numbers."""
+    delimiter = max(",;\t", key=lines[0].count)
+    if delimiter not in lines[0]:
+        cells = lines[-1].split()
+        if len(cells) == len(lines[0].split()) > 1 and all(map(is_number, cells)):
+            return " "
+    return delimiter
+
+
+def has_counts(first: list[str], second: list[str]) -> bool:
+    """Whether the first row is that of scikit-learn's files: numbers of rows and inputs, and names of classes."""
+    return (
+        len(first) > 2
+        and all(cell.isdecimal() for cell in first[:2])
+        and int(first[1]) == len(second) - 1
+        and not any(map(is_number, first[2:]))
+        and all(map(is_number, second))
+    )
 
 
 def unique_names(names: list[str]) -> list[str]:
@@ -160,7 +188,7 @@ def load_numbers(layout: Layout, columns: list[int]) -> Array | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about a file without rows, which is refused as an empty array
             x = np.loadtxt(
-                layout.path, delimiter=layout.delimiter, skiprows=int(layout.header), ndmin=2,
+                layout.path, delimiter=layout.delimiter.strip(" ") or None, skiprows=int(layout.header), ndmin=2,
                 usecols=None if len(columns) == len(layout.names) else columns,
                 comments=None, quotechar='"', encoding="utf-8-sig",
             )  # fmt: skip

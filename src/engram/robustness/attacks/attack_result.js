@@ -33,6 +33,7 @@ export function attackResult({ about, state }) {
 
   function fade() {
     clearTimeout(fading);
+    verdict.setAttribute("aria-busy", "true");
     fading = setTimeout(() => {
       verdict.style.opacity = 0.5;
     }, FADE_MS);
@@ -40,6 +41,7 @@ export function attackResult({ about, state }) {
 
   function unfade() {
     clearTimeout(fading);
+    verdict.removeAttribute("aria-busy");
     verdict.style.opacity = 1;
   }
 

@@ -13,7 +13,13 @@ export async function mount(holder, { run, step }) {
   const latest = channel();
   const about = await latest("attack.about", { run, step });
   const state = storedSettings(about);
-  const restartSoon = debounce(60, restart);
+  const restartLater = debounce(60, restart);
+  let changes = 0; // of the input and the settings
+  const restartSoon = () => {
+    changes++;
+    result.fade();
+    restartLater();
+  };
   const input = inputImage({ about, state, changed: restart, changedSoon: restartSoon });
   const settings = attackSettings({
     about,
@@ -55,9 +61,11 @@ export async function mount(holder, { run, step }) {
       return;
     }
     result.fade();
+    const before = changes;
     try {
       const found = await latest("attack", { ...params(), eps: state.eps[state.norm] });
       result.show(found);
+      if (changes !== before) result.fade();
       curve.compare(found);
     } catch (error) {
       result.clear(error.message);
