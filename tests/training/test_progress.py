@@ -16,7 +16,7 @@ def test_the_progress_shows_the_loss_and_the_best_metric(engram, tmp_path):
     shown = [re.findall(r"[a-z_]+(?= -?[0-9.]+(?:e|  |$))", line) for line in lines]
     assert shown[0] == ["mean_difference", "valid_log_likelihood"]
     assert shown[-1] == ["mean_difference", "valid_log_likelihood", "test_log_likelihood"]
-    assert all("images/s" in line for line in lines)
+    assert all("samples/s" in line for line in lines)
 
 
 @pytest.mark.slow
