@@ -1,6 +1,7 @@
 """CSV and Parquet files of the user: tables, or images in a CSV file whose columns are pixels."""
 
 import csv
+import math
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -202,15 +203,15 @@ def read_numbers(path: Path) -> Array:
     with explain_csv_errors(path):
         layout = detect_layout(path)
         x = load_numbers(layout, list(range(len(layout.names))))
-        return x if x is not None else report_cell(layout)
+        return x if x is not None and np.isfinite(x).all() else report_cell(layout)
 
 
 def report_cell(layout: Layout) -> NoReturn:
-    """Raise an error that names the first cell that is not a number."""
+    """Raise an error that names the first cell that is not a finite number."""
     layout.columns()
     for line, row in layout.rows():
         for name, cell in zip(layout.names, row, strict=True):
-            if not is_number(cell):
+            if not is_number(cell) or not math.isfinite(float(cell)):
                 raise EngramError(f'Line {line} of {layout.path} has "{cell}" in the column "{name}", not a number.')
     raise EngramError(f"{layout.path} cannot be read as a table of numbers.")
 
