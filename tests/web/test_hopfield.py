@@ -25,7 +25,7 @@ def pixel(page, row, column, **how):
 
 def test_at_first_a_corrupted_moon_comes_back_flip_by_flip(page, lab):
     page.goto(f"{lab.base}/instruments/hopfield")
-    expect(page.get_by_text("energy ")).to_be_visible()
+    expect(page.get_by_text(re.compile(r"step \d+ of \d+: unit \d+ flips"))).to_be_visible()
     expect(page.get_by_text(MOON)).to_be_visible()
     expect(page.locator(".bars").first).to_contain_text("1.00")
     page.get_by_label("back to the cue").click()
