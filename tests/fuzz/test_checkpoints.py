@@ -17,6 +17,7 @@ from engram.data.tokenizer import Tokenizer
 from engram.hub import huggingface
 from engram.hub.sentencepiece import read_sentencepiece
 from engram.hub.weights import read_weights
+from engram.nn.transformer_block import PROJECTIONS
 from engram.sequences.word2vec import files
 from engram.training.run_folder import RunFolder
 from engram.transformers.bert.model import BERT
@@ -36,7 +37,7 @@ def models():
     words = Tokenizer.train("wordpiece", TEXTS, vocab_size=60, special_tokens=SPECIALS, template="[CLS] $A [SEP]")
     yield (
         "gpt",
-        GPT(GPT.Config(**known, context=8, position="learned", norm="layer", qk_norm=False, bias=True)),
+        GPT(GPT.Config(**known, context=8, position="learned", norm="layer", qk_norm="none", bias=PROJECTIONS)),
         tokenizer,
     )
     yield "bert", BERT(BERT.Config(**known | {"vocabulary": words.vocab_size}, context=8)), words

@@ -9,6 +9,7 @@ from engram.generation.quantization import quantize
 from engram.generation.sampling import GREEDY
 from engram.nn.attention import KVCache
 from engram.nn.lora import apply_lora
+from engram.nn.transformer_block import PROJECTIONS
 from engram.transformers.gpt.model import GPT, gpt2
 
 SMALL = {"vocabulary": 40, "context": 12, "width": 32, "layers": 2, "heads": 4}
@@ -17,8 +18,8 @@ CONFIGS = {
     "gpt2": gpt2(**SMALL),
     "swiglu, grouped heads": GPT.Config(**SMALL, kv_heads=2, activation="swiglu"),
     "one key for all": GPT.Config(**SMALL, kv_heads=1, activation="relu"),
-    "gelu, sinusoidal": GPT.Config(**SMALL, activation="gelu", norm="layer", qk_norm=False, position="sinusoidal"),
-    "quick gelu, wide inside": GPT.Config(**SMALL, activation="quick_gelu", ff_width=50, bias=True),
+    "gelu, sinusoidal": GPT.Config(**SMALL, activation="gelu", norm="layer", qk_norm="none", position="sinusoidal"),
+    "quick gelu, wide inside": GPT.Config(**SMALL, activation="quick_gelu", ff_width=50, bias=PROJECTIONS),
     "silu": GPT.Config(**SMALL, activation="silu"),
 }
 
@@ -75,7 +76,7 @@ def test_blocks_that_are_not_plain_are_left_to_torch():
     model = random_gpt(CONFIGS["default"])
     apply_lora(model, 2)
     assert prepare_layers(model.blocks) is None
-    assert prepare_layers(random_gpt(GPT.Config(**SMALL, pre_norm=False)).blocks) is None
+    assert prepare_layers(random_gpt(GPT.Config(**SMALL, residual="post-norm")).blocks) is None
     assert prepare_layers(random_gpt(CONFIGS["default"]).double().blocks) is None
     adapted = model.generate([[1, 2, 3]], 6, GREEDY)
     assert adapted == model.generate([[1, 2, 3]], 6, GREEDY, cached=False)

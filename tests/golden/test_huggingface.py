@@ -7,6 +7,7 @@ import torch
 import transformers
 
 from engram.hub.huggingface import load_checkpoint, save_checkpoint
+from engram.nn.transformer_block import PROJECTIONS
 from engram.transformers.bert.model import BERT
 from engram.transformers.clip.model import CLIP
 from engram.transformers.gpt.model import GPT
@@ -94,14 +95,14 @@ def test_gpt2_without_a_head_has_that_of_its_embedding(tmp_path):
 
 
 CLASSIC = {"vocabulary": 23, "context": 9, "width": 12, "layers": 2, "heads": 3, "position": "learned",
-           "qk_norm": False, "norm": "layer", "activation": "gelu_tanh"}  # fmt: skip
+           "qk_norm": "none", "norm": "layer", "activation": "gelu_tanh"}  # fmt: skip
 MODERN = {"vocabulary": 23, "context": 9, "width": 24, "layers": 2, "heads": 4}
 
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("settings", [
-    {**CLASSIC, "bias": True},
-    {**CLASSIC, "bias": False, "ff_width": 20, "activation": "silu"},
+    {**CLASSIC, "bias": PROJECTIONS},
+    {**CLASSIC, "bias": (), "ff_width": 20, "activation": "silu"},
     MODERN,
     {**MODERN, "kv_heads": 2, "heads": 6, "ff_width": 40, "activation": "gelu"},
 ])  # fmt: skip
@@ -157,7 +158,7 @@ def test_distilbert_from_there(tmp_path, shape):
 
 @pytest.mark.parametrize("settings", [
     {},
-    {"bias": False, "norm": "layer-no-affine", "heads": 2, "activation": "relu"},
+    {"bias": (), "norm": "layer-no-affine", "heads": 2, "activation": "relu"},
     {"types": 0},
 ])  # fmt: skip
 def test_bert_from_here(tmp_path, settings):
@@ -205,7 +206,7 @@ def test_vit_without_a_classifier_gives_vectors(tmp_path):
 @pytest.mark.parametrize("settings", [
     {"shape": (3, 8, 8), "mean": (0.4, 0.5, 0.6), "std": (0.2, 0.3, 0.25)},
     {
-        "shape": (1, 8, 12), "mean": (0.13,), "std": (0.3,), "bias": False, "norm": "layer-no-affine",
+        "shape": (1, 8, 12), "mean": (0.13,), "std": (0.3,), "bias": (), "norm": "layer-no-affine",
         "activation": "relu",
     },
 ])  # fmt: skip
@@ -297,12 +298,12 @@ def test_transformer_from_there(tmp_path, kind, shape):
 
 @pytest.mark.parametrize("settings", [
     {"decoder_layers": 1, "pad_id": 26, "eos_id": 0},
-    {"bias": False, "norm": "layer-no-affine", "scale_embedding": False, "activation": "silu", "ff_width": 20},
+    {"bias": (), "norm": "layer-no-affine", "scale_embedding": False, "activation": "silu", "ff_width": 20},
 ])  # fmt: skip
-@pytest.mark.parametrize("pre_norm", [False, True])
-def test_transformer_from_here(tmp_path, settings, pre_norm):
+@pytest.mark.parametrize("residual", ["post-norm", "pre-norm"])
+def test_transformer_from_here(tmp_path, settings, residual):
     ours = Transformer(
-        Transformer.Config(width=12, layers=2, heads=3, vocabulary=27, context=9, pre_norm=pre_norm, **settings)
+        Transformer.Config(width=12, layers=2, heads=3, vocabulary=27, context=9, residual=residual, **settings)
     )
     theirs = opened(ours, tmp_path, transformers.AutoModelForSeq2SeqLM)
     pad_id = ours.config.pad_id

@@ -5,6 +5,7 @@ import torch
 
 from engram.core.errors import EngramError
 from engram.hub.onnx import export_onnx
+from engram.nn.transformer_block import PROJECTIONS
 from engram.transformers.bert.model import BERT
 from engram.transformers.clip.model import CLIP
 from engram.transformers.gpt.model import GPT
@@ -45,7 +46,7 @@ def agree(ours, expected):
 @pytest.mark.parametrize("settings", [
     {"kv_heads": 1},
     {
-        "position": "learned", "norm": "layer", "qk_norm": False, "bias": True, "activation": "gelu_tanh",
+        "position": "learned", "norm": "layer", "qk_norm": "none", "bias": PROJECTIONS, "activation": "gelu_tanh",
         "tie_embeddings": True,
     },
     {"activation": "swiglu", "position": "sinusoidal"},

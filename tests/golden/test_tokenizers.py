@@ -117,7 +117,7 @@ def test_sentencepiece_of_the_target(marian, theirs, text):
 
 def test_a_checkpoint_with_sentencepiece(marian, tmp_path):
     size = len(json.loads((marian / "vocab.json").read_text()))
-    config = Transformer.Config(**SMALL, pre_norm=False, vocabulary=size, pad_id=size - 1, eos_id=0)
+    config = Transformer.Config(**SMALL, residual="post-norm", vocabulary=size, pad_id=size - 1, eos_id=0)
     save_checkpoint(Transformer(config), tmp_path)
     for name in ("source.spm", "target.spm", "vocab.json"):
         (tmp_path / name).write_bytes((marian / name).read_bytes())

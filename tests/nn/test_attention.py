@@ -233,7 +233,7 @@ def test_grouped_heads_equal_heads_that_repeat():
 
 @torch.no_grad()
 def test_normed_queries_make_the_size_of_the_stream_irrelevant_to_weights():
-    ours, x = module(qk_norm=True, bias=False), random(B, 7, E)
+    ours, x = module(qk_norm="layer-no-affine", qkv_bias=False, out_bias=False), random(B, 7, E)
     weights = []
     for scale in (10, 1000):
         with watch(ours, "weights") as seen:
@@ -247,9 +247,9 @@ def test_normed_queries_make_the_size_of_the_stream_irrelevant_to_weights():
 
 CACHED = [
     {},
-    {"qk_norm": True},
+    {"qk_norm": "layer-no-affine"},
     {"rotary": RotaryEmbedding(D, 9)},
-    {"kv_heads": 2, "qk_norm": True, "rotary": RotaryEmbedding(D, 9)},
+    {"kv_heads": 2, "qk_norm": "layer-no-affine", "rotary": RotaryEmbedding(D, 9)},
 ]
 
 

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from engram.nn.lora import LoRA, apply_lora, lora_rank, merge_lora
+from engram.nn.transformer_block import PROJECTIONS
 from engram.training.learner import GradientLearner
 from engram.training.optimizer import OptimizerConfig
 from engram.transformers.bert.model import BERT
@@ -14,7 +15,7 @@ SMALL = {"width": 12, "layers": 2, "heads": 3, "vocabulary": 11}
 X = torch.randint(11, (2, 6), generator=torch.Generator().manual_seed(0))
 MODELS = {
     "gpt": lambda: GPT(GPT.Config(**SMALL)),
-    "gated gpt": lambda: GPT(GPT.Config(**SMALL, activation="swiglu", bias=True, norm="layer")),
+    "gated gpt": lambda: GPT(GPT.Config(**SMALL, activation="swiglu", bias=PROJECTIONS, norm="layer")),
     "bert": lambda: BERT(BERT.Config(**SMALL)),
 }
 

@@ -57,7 +57,7 @@ def near(found, expected):
 
 @torch.no_grad()
 def test_norm_before():
-    b, h = block(pre_norm=True), residual(2, 5, E)
+    b, h = block(residual="pre-norm"), residual(2, 5, E)
     x = normed(h, b.attention_norm)
     middle = h + heard(x, x, b.attention)
     near(b(h), middle + fed(normed(middle, b.ff_norm), b.ff))
@@ -65,14 +65,14 @@ def test_norm_before():
 
 @torch.no_grad()
 def test_norm_after():
-    b, h = block(pre_norm=False), residual(2, 5, E)
+    b, h = block(residual="post-norm"), residual(2, 5, E)
     middle = normed(h + heard(h, h, b.attention), b.attention_norm)
     near(b(h), normed(middle + fed(middle, b.ff), b.ff_norm))
 
 
 @torch.no_grad()
 def test_a_decoder_hears_itself_first_and_then_the_source():
-    b, h, z = block(pre_norm=False, causal=True, cross=True), residual(2, 5, E), residual(2, 7, E, seed=2)
+    b, h, z = block(residual="post-norm", causal=True, cross=True), residual(2, 5, E), residual(2, 7, E, seed=2)
     h1 = normed(h + heard(h, h, b.attention, causal_mask(5, 5)), b.attention_norm)
     h2 = normed(h1 + heard(h1, z, b.cross), b.cross_norm)
     near(b(h, encoded_BSE=z), normed(h2 + fed(h2, b.ff), b.ff_norm))
@@ -88,7 +88,9 @@ def test_a_plain_norm_has_no_gain_and_no_bias():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("settings", [{}, {"pre_norm": False}, {"qk_norm": True}, {"heads": 6, "kv_heads": 2}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"residual": "post-norm"}, {"qk_norm": "layer-no-affine"}, {"heads": 6, "kv_heads": 2}]
+)
 def test_packed_equals_each_sequence_alone(settings):
     torch.manual_seed(0)
     b = Block(BlockConfig(**{"width": E, "heads": 3, **settings})).eval()

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from engram.nn.transformer_block import PROJECTIONS
 from engram.training.learner import GradientLearner
 from engram.training.muon import Muon, orthogonalize
 from engram.training.optimizer import OptimizerConfig, build_optimizers
@@ -95,7 +96,7 @@ def taken(model):
 
 
 SMALL = {"width": 8, "layers": 1, "heads": 2}
-CLASSIC = {"position": "learned", "norm": "layer", "bias": True}
+CLASSIC = {"position": "learned", "norm": "layer", "bias": PROJECTIONS}
 PICTURES = {"shape": (1, 8, 8), "patch": 4}
 CLIP_SMALL = {"text_width": 8, "text_layers": 1, "text_heads": 2, "vocabulary": 9}
 MODELS = {

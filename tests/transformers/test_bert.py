@@ -16,10 +16,10 @@ LENGTHS = [9, 4, 1, 6]
 VALID = torch.arange(T) < torch.tensor(LENGTHS)[:, None]
 KINDS = [
     {},
-    {"pre_norm": True},
-    {"qk_norm": True},
+    {"residual": "pre-norm"},
+    {"qk_norm": "layer-no-affine"},
     {"kv_heads": 1},
-    {"norm": "layer-no-affine", "bias": False, "types": 0},
+    {"norm": "layer-no-affine", "bias": (), "types": 0},
 ]
 
 

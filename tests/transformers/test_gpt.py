@@ -12,6 +12,7 @@ from engram.core.seeding import generator
 from engram.generation import generate
 from engram.generation.sampling import GREEDY, SamplingParams, window_start
 from engram.hub.huggingface import load_checkpoint
+from engram.nn.transformer_block import PROJECTIONS
 from engram.transformers.gpt.model import GPT, gpt2
 
 V, CONTEXT = 11, 8
@@ -21,8 +22,14 @@ KINDS = {
     "sinusoidal": {"position": "sinusoidal"},
     "grouped": {"kv_heads": 2},
     "one group": {"kv_heads": 1, "position": "learned"},
-    "classic": {"position": "learned", "norm": "layer", "bias": True, "activation": "gelu_tanh", "qk_norm": False},
-    "tied, post-norm": {"tie_embeddings": True, "pre_norm": False},
+    "classic": {
+        "position": "learned",
+        "norm": "layer",
+        "bias": PROJECTIONS,
+        "activation": "gelu_tanh",
+        "qk_norm": "none",
+    },
+    "tied, post-norm": {"tie_embeddings": True, "residual": "post-norm"},
     "swiglu": {"activation": "swiglu"},
 }
 CHOICES = {

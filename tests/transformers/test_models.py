@@ -187,7 +187,7 @@ def test_zero_shot_probabilities_are_over_labels():
 PADDING, STOP, V = 0, 1, 17
 SHAPES = [
     {},
-    {"pre_norm": False},
+    {"residual": "post-norm"},
     {"layout": "interleaved", "decoder_layers": 1},
     {"kv_heads": 1, "scale_embedding": False},
 ]

@@ -37,6 +37,16 @@ ACTIVATIONS = {
     "swish": "silu",
 }
 """activation functions, their name → ours; of several names for ours the first is written"""
+CLASSIC: dict[str, tuple[Any, ...]] = {
+    "qk_norm": ("none",),
+    "kv_heads": (0,),
+    "head_width": (0,),
+    "norm": ("layer", "layer-no-affine"),
+    "attention_window": ((0,),),
+    "attention_scale": (0.0,),
+    "attention_softcap": (0.0,),
+}
+"""supported values of families whose attention is that of 2017"""
 
 
 @dataclass(frozen=True)
@@ -142,6 +152,8 @@ class Family:
                 value = value or 4 * getattr(config, own.replace("ff_width", "width"))
             elif own == "kv_heads":
                 value = value or config.heads
+            elif own == "head_width":
+                value = config.size_of_head
             set_setting(made, theirs, value)
         for name, value in self.extra_settings(config).items():
             set_setting(made, name, value)
@@ -152,6 +164,8 @@ class Family:
         fields = {name: getattr(config, name) for name in (field.name for field in dataclasses.fields(config))}
         if fields.get("kv_heads") == fields.get("heads"):
             fields["kv_heads"] = 0
+        if fields.get("head_width", 0) * fields.get("heads", 0) == fields.get("width"):
+            fields["head_width"] = 0
         allowed = {"activation": tuple(dict.fromkeys(ACTIVATIONS.values())), **self.supported_values}
         return [
             f"{name} must be {' or '.join(map(repr, values))}, not {fields[name]!r}"

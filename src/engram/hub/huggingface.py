@@ -170,7 +170,8 @@ def find_family(model: nn.Module) -> Family:
     for family in candidates:
         if not problems[family.name]:
             return family
-    reasons = "; ".join(f"as {name}, {' and '.join(wrong)}" for name, wrong in problems.items())
+    nearest = sorted(problems.items(), key=lambda item: len(item[1]))[:2]
+    reasons = "; ".join(f"as {name}, {' and '.join(wrong)}" for name, wrong in nearest)
     raise EngramError(f"This {type(model).__name__} has no counterpart in transformers: {reasons}.")
 
 

@@ -195,12 +195,12 @@ class RealRotaryEmbedding(nn.Module):
 
     def __init__(self, rotary: RotaryEmbedding) -> None:
         super().__init__()
-        self.register_buffer("cos_sin_TD2", rotary.cos_sin_TD2, persistent=False)
-        self.cos_sin_TD2: Tensor
+        self.register_buffer("cos_sin_TR2", rotary.cos_sin_TR2, persistent=False)
+        self.cos_sin_TR2: Tensor
 
     def forward(self, x_BTHD: Tensor, start: int = 0, position_ids_BT: Tensor | None = None) -> Tensor:
         assert position_ids_BT is None
-        c, s = self.cos_sin_TD2[start : start + x_BTHD.shape[1], None].unbind(-1)
+        c, s = self.cos_sin_TR2[start : start + x_BTHD.shape[1], None].unbind(-1)
         a, b = x_BTHD.unflatten(-1, (-1, 2)).unbind(-1)
         return torch.stack([a * c - b * s, a * s + b * c], -1).flatten(-2)
 

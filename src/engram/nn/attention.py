@@ -5,22 +5,26 @@ r"""Scaled dot-product attention, multi-head attention and the KV cache (Vaswani
     \text{attention}(Q, K, V) = A V                                         soft selection; (1) for \tau \to 0    (3)
     Q = x W_q + b_q,\quad K = z W_k + b_k,\quad V = z W_v + b_v             projections; self-attention: z = x   (4)
     \text{multi-head}(x, z) = \text{concat}(\text{head}_1, ..., \text{head}_H) W_o + b_o      multi-head         (5)
+    z \leftarrow c \tanh(z / c)                                            softcapping of scores z (Gemma 2)     (6)
 
     Symbols:
         Q, K, V            queries, keys, values
         A                  attention weights
         M                  mask: 0 where a token may be attended to, minus infinity elsewhere
         \tau               temperature
+        c                  softcap: scores stay between -c and c
         x, z               tokens that attend, tokens attended to
         B, T, S, E         batch, query tokens, key tokens, model width
         H, G, D            heads, key/value heads, head width
 
 Boolean masks are true where a token may be attended to. With G < H, groups of heads share keys and values
-(grouped-query attention, GQA; Ainslie et al. 2023). The fused kernel never forms A; while the tap "weights" is watched,
-the reference form runs instead.
+(grouped-query attention, GQA; Ainslie et al. 2023). With a sliding window a token attends to the last W tokens only, or
+without a causal mask to those at most W / 2 away. The fused kernel never forms A; with softcapping, and while the tap
+"weights" is watched, the reference form runs instead.
 """
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -31,18 +35,35 @@ from engram.core.tap import is_watched, tap
 from engram.nn.linear import Linear
 from engram.nn.position import RotaryEmbedding
 
+QKNorm = Literal["none", "layer-no-affine", "rms", "rms-no-affine", "rms-width"]
+
 
 def attention(
-    q_BHTD: Tensor, k_BGSD: Tensor, v_BGSD: Tensor, mask: Tensor | None = None, *, causal: bool = False
+    q_BHTD: Tensor,
+    k_BGSD: Tensor,
+    v_BGSD: Tensor,
+    mask: Tensor | None = None,
+    *,
+    causal: bool = False,
+    window: int = 0,
+    scale: float = 0.0,
 ) -> Tensor:
-    """Fused attention (2), (3): B × H × T × D. `causal` aligns the last query with the last key."""
+    """Fused attention (2), (3): B × H × T × D. `causal` aligns the last query with the last key.
+
+    A window of 0 tokens has no end, and a scale of 0 is 1 / sqrt(D).
+    """
     T, S = q_BHTD.shape[2], k_BGSD.shape[2]
-    if causal and T > 1 and (mask is not None or T != S):
+    if windowed := 0 < window < S:
+        band_TS = window_mask(T, S, window, causal, q_BHTD.device)
+        mask = band_TS if mask is None else mask & band_TS
+    elif causal and T > 1 and (mask is not None or T != S):
         causal_TS = causal_mask(T, S, q_BHTD.device)
         mask = causal_TS if mask is None else mask & causal_TS
-    is_causal = causal and mask is None and T > 1
+    is_causal = causal and mask is None and T > 1 and not windowed
     grouped = q_BHTD.shape[1] != k_BGSD.shape[1]
-    return F.scaled_dot_product_attention(q_BHTD, k_BGSD, v_BGSD, mask, is_causal=is_causal, enable_gqa=grouped)
+    return F.scaled_dot_product_attention(
+        q_BHTD, k_BGSD, v_BGSD, mask, is_causal=is_causal, scale=scale or None, enable_gqa=grouped
+    )
 
 
 def reference_attention(
@@ -52,14 +73,22 @@ def reference_attention(
     mask: Tensor | None = None,
     *,
     causal: bool = False,
+    window: int = 0,
+    scale: float = 0.0,
+    softcap: float = 0.0,
     temperature: float = 1.0,
 ) -> Tensor:
     """Attention (2), (3) step by step, with its weights tapped; temperature 0 is hard selection (1)."""
-    group = q_BHTD.shape[1] // k_BGSD.shape[1]
+    group, T, S = q_BHTD.shape[1] // k_BGSD.shape[1], q_BHTD.shape[2], k_BGSD.shape[2]
     k_BHSD, v_BHSD = k_BGSD.repeat_interleave(group, 1), v_BGSD.repeat_interleave(group, 1)
-    score_BHTS = q_BHTD @ k_BHSD.mT / math.sqrt(q_BHTD.shape[-1])
-    if causal:
-        score_BHTS = score_BHTS.masked_fill(~causal_mask(q_BHTD.shape[2], k_BGSD.shape[2], q_BHTD.device), -math.inf)
+    score_BHTS = q_BHTD @ k_BHSD.mT
+    score_BHTS = score_BHTS * scale if scale else score_BHTS / math.sqrt(q_BHTD.shape[-1])
+    if softcap:
+        score_BHTS = softcap * torch.tanh(score_BHTS / softcap)  # (6)
+    if 0 < window < S:
+        score_BHTS = score_BHTS.masked_fill(~window_mask(T, S, window, causal, q_BHTD.device), -math.inf)
+    elif causal:
+        score_BHTS = score_BHTS.masked_fill(~causal_mask(T, S, q_BHTD.device), -math.inf)
     if mask is not None:
         score_BHTS = score_BHTS.masked_fill(~mask, -math.inf)
     if temperature == 0:
@@ -72,6 +101,14 @@ def reference_attention(
 def causal_mask(T: int, S: int, device: torch.device | None = None) -> Tensor:
     """T × S, true where a key is not in the future of the query."""
     return torch.ones(T, S, dtype=torch.bool, device=device).tril(S - T)
+
+
+def window_mask(T: int, S: int, window: int, causal: bool, device: torch.device | None = None) -> Tensor:
+    """T × S, true where a key is one of the last `window` tokens, or without `causal` at most `window` / 2 away."""
+    distance_TS = torch.arange(S - T, S, device=device)[:, None] - torch.arange(S, device=device)
+    if causal:
+        return (distance_TS >= 0) & (distance_TS < window)
+    return distance_TS.abs() <= window // 2
 
 
 class KVCache:
@@ -113,18 +150,29 @@ class Attention(nn.Module):
         heads: int,
         *,
         kv_heads: int = 0,
-        bias: bool = True,
+        head_width: int = 0,
+        qkv_bias: bool = True,
+        out_bias: bool = True,
         causal: bool = False,
-        qk_norm: bool = False,
+        window: int = 0,
+        scale: float = 0.0,
+        softcap: float = 0.0,
+        qk_norm: QKNorm = "none",
+        eps: float = 1e-5,
         rotary: RotaryEmbedding | None = None,
     ) -> None:
         super().__init__()
-        self.heads, self.kv_heads, self.head_width = heads, kv_heads or heads, width // heads
-        self.causal, self.qk_norm, self.rotary = causal, qk_norm, rotary
-        self.q = Linear(width, heads * self.head_width, bias)
-        self.k = Linear(width, self.kv_heads * self.head_width, bias)
-        self.v = Linear(width, self.kv_heads * self.head_width, bias)
-        self.o = Linear(heads * self.head_width, width, bias)
+        self.heads, self.kv_heads, self.head_width = heads, kv_heads or heads, head_width or width // heads
+        self.causal, self.window, self.scale, self.softcap = causal, window, scale, softcap
+        self.qk_norm, self.eps, self.rotary = qk_norm, eps, rotary
+        self.q = Linear(width, heads * self.head_width, qkv_bias)
+        self.k = Linear(width, self.kv_heads * self.head_width, qkv_bias)
+        self.v = Linear(width, self.kv_heads * self.head_width, qkv_bias)
+        self.o = Linear(heads * self.head_width, width, out_bias)
+        if qk_norm in ("rms", "rms-width"):
+            whole = qk_norm == "rms-width"
+            self.q_norm = nn.RMSNorm(self.q.out_features if whole else self.head_width, eps)
+            self.k_norm = nn.RMSNorm(self.k.out_features if whole else self.head_width, eps)
 
     def forward(
         self,
@@ -142,22 +190,29 @@ class Attention(nn.Module):
             q_BTE, (k_BGSD, v_BGSD) = self.q(x_BTE), cache.read()
         else:
             q_BTE, k_BSE, v_BSE = self._qkv(x_BTE) if z_BSE is None else (self.q(x_BTE), self.k(z_BSE), self.v(z_BSE))
-            k_BGSD, v_BGSD = self._split_rope(k_BSE, start, position_ids_BT), self._split_heads(v_BSE)  # (4)
+            k_BGSD, v_BGSD = self._split_keys(k_BSE, start, position_ids_BT), self._split_heads(v_BSE)  # (4)
             if cache is not None:
                 k_BGSD, v_BGSD = cache.extend(k_BGSD, v_BGSD)
-        q_BHTD = self._split_rope(q_BTE, start, position_ids_BT)
-        attend = reference_attention if is_watched("weights") else attention
-        head_BHTD = tap("heads", attend(q_BHTD, k_BGSD, v_BGSD, mask, causal=self.causal))  # (3)
+        q_BHTD = self._split_queries(q_BTE, start, position_ids_BT)
+        head_BHTD = tap("heads", self.attend(q_BHTD, k_BGSD, v_BGSD, mask))  # (3)
         return tap("out", self.o(head_BHTD.transpose(1, 2).flatten(2)))  # (5)
+
+    def attend(self, q_BHTD: Tensor, k_BGSD: Tensor, v_BGSD: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Attention (3) of each head, as configured."""
+        settings = {"causal": self.causal, "window": self.window, "scale": self.scale}
+        if self.softcap or is_watched("weights"):
+            return reference_attention(q_BHTD, k_BGSD, v_BGSD, mask, softcap=self.softcap, **settings)  # type: ignore[arg-type]
+        return attention(q_BHTD, k_BGSD, v_BGSD, mask, **settings)  # type: ignore[arg-type]
 
     def forward_unpadded(self, x_NE: Tensor, lengths: list[int]) -> Tensor:
         """Self-attention within each of several concatenated sequences of variable length, without padding."""
         position_ids_1N = (
             torch.cat([torch.arange(length) for length in lengths])[None] if self.rotary is not None else None
         )
-        q, k = (self._split_rope(project(x_NE)[None], 0, position_ids_1N) for project in (self.q, self.k))
+        q = self._split_queries(self.q(x_NE)[None], 0, position_ids_1N)
+        k = self._split_keys(self.k(x_NE)[None], 0, position_ids_1N)
         parts = [whole.split(lengths, 2) for whole in (q, k, self._split_heads(self.v(x_NE)[None]))]  # (4)
-        heads = [attention(*qkv, causal=self.causal).transpose(1, 2).flatten(2) for qkv in zip(*parts, strict=True)]
+        heads = [self.attend(*qkv).transpose(1, 2).flatten(2) for qkv in zip(*parts, strict=True)]
         return self.o(torch.cat(heads, 1)[0])  # (5)
 
     def _qkv(self, x_BTE: Tensor) -> tuple[Tensor, ...]:
@@ -172,19 +227,31 @@ class Attention(nn.Module):
     def _split_heads(self, x_BTE: Tensor) -> Tensor:
         return x_BTE.unflatten(-1, (-1, self.head_width)).transpose(1, 2)
 
-    def _split_rope(self, x_BTE: Tensor, start: int, position_ids_BT: Tensor | None) -> Tensor:
+    def _split_queries(self, q_BTE: Tensor, start: int, position_ids_BT: Tensor | None) -> Tensor:
+        return self._split_rope(q_BTE, self.q_norm if hasattr(self, "q_norm") else None, start, position_ids_BT)
+
+    def _split_keys(self, k_BTE: Tensor, start: int, position_ids_BT: Tensor | None) -> Tensor:
+        return self._split_rope(k_BTE, self.k_norm if hasattr(self, "k_norm") else None, start, position_ids_BT)
+
+    def _split_rope(self, x_BTE: Tensor, norm: nn.Module | None, start: int, position_ids_BT: Tensor | None) -> Tensor:
         """Queries or keys by head, with QK-norm and rotary position embedding (RoPE) where configured."""
+        if norm is not None and self.qk_norm == "rms-width":
+            x_BTE = norm(x_BTE)
         x_BTHD = x_BTE.unflatten(-1, (-1, self.head_width))
-        if self.qk_norm:
+        if norm is not None and self.qk_norm == "rms":
+            x_BTHD = norm(x_BTHD)
+        elif self.qk_norm == "layer-no-affine":
             x_BTHD = F.layer_norm(x_BTHD, (self.head_width,))
+        elif self.qk_norm == "rms-no-affine":
+            x_BTHD = F.rms_norm(x_BTHD, (self.head_width,), eps=self.eps)
         if self.rotary is not None:
             x_BTHD = self.rotary(x_BTHD, start, position_ids_BT)
         return x_BTHD.transpose(1, 2)
 
 
-def check_heads(width: int, heads: int, kv_heads: int) -> None:
-    """Refuse heads that do not divide the width, or key/value heads that do not divide the heads."""
-    if heads < 1 or width < 1 or width % heads:
+def check_heads(width: int, heads: int, kv_heads: int, head_width: int = 0) -> None:
+    """Refuse heads that do not divide the width and have none of their own, or kv_heads that do not divide heads."""
+    if heads < 1 or width < 1 or (width % heads and not head_width):
         raise EngramError(f"heads must divide width, and {heads} does not divide {width}.")
     if kv_heads < 0 or (kv_heads and heads % kv_heads):
         raise EngramError(f"kv_heads must divide heads, and {kv_heads} does not divide {heads}.")

@@ -4,22 +4,35 @@ r"""Position encodings: sinusoidal in two layouts, and rotary position embedding
     P_{p, 2i} = \sin(p w_i),\quad P_{p, 2i+1} = \cos(p w_i)            interleaved (Vaswani et al. 2017)             (2)
     P_{p, i} = \sin(p w_i),\quad P_{p, E/2+i} = \cos(p w_i)            halves (Marian)                               (3)
     x_{2i} + j x_{2i+1} \leftarrow e^{j p w_i} (x_{2i} + j x_{2i+1})   RoPE (Su et al. 2021): rotate pairs           (4)
+    w_i \leftarrow w_i / s                                            linear scaling (Chen et al. 2023)             (5)
+    r_i = w_i L / 2 \pi                                               rotations over the original context           (6)
+    w_i \leftarrow g_i w_i + (1 - g_i) w_i / s                        llama3 and YaRN: only slow pairs are scaled   (7)
+    g_i = (r_i - a) / (b - a)                                         llama3, within 0 and 1                        (8)
+    g_i = 1 - (i - i_b) / (i_a - i_b)                                 YaRN (Peng et al. 2024), within 0 and 1       (9)
 
     Symbols:
         p            position of a token
         P            position encoding
         j            imaginary unit
+        s, L         scaling factor, original context
+        a, b         rotations below which a pair is scaled, and above which it is not
+        i_a, i_b     pairs that make so many rotations
         B, T, H      batch, tokens, heads
         E, D         model width, head width
 
 With (4) the product of a query and a key depends on the difference of their positions alone. A learned position
-embedding is an ordinary nn.Embedding.
+embedding is an ordinary nn.Embedding. (5) to (9) let a model read more tokens than it was trained on.
 """
 
-from typing import Literal
+import math
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
+from annotated_types import Ge, Gt, Le
 from torch import Tensor, nn
+
+from engram.core.config import Settings
 
 Layout = Literal["interleaved", "halves"]
 
@@ -48,16 +61,68 @@ def apply_rope(x_BTHD: Tensor, cos_sin: Tensor) -> Tensor:
     return torch.view_as_real(pairs * rotation).flatten(-2)  # (4)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RoPE(Settings):
+    """Settings of the rotary position embedding."""
+
+    theta: Annotated[tuple[float, ...], Ge(0)] = (10_000.0,)
+    """RoPE base of each layer, repeated over the layers; 0 rotates nothing in a layer (NoPE)"""
+    rotary_fraction: Annotated[float, Gt(0), Le(1)] = 1.0
+    """fraction of each head that is rotated (partial RoPE)"""
+    rope_scaling: Literal["none", "linear", "llama3", "yarn"] = "none"
+    """RoPE scaling, for more tokens than the model was trained on; layers with a window are not scaled"""
+    rope_factor: Annotated[float, Ge(1)] = 1.0
+    """factor by which RoPE scaling lengthens the context"""
+    original_context: Annotated[int, Ge(1)] = 8192
+    """context length before RoPE scaling by llama3 or yarn"""
+    low_rotations: Annotated[float, Gt(0)] = 1.0
+    """pairs that rotate fewer times over the original context are scaled in full (llama3, yarn)"""
+    high_rotations: Annotated[float, Gt(0)] = 4.0
+    """pairs that rotate more often over the original context are not scaled (llama3, yarn)"""
+    rope_amplitude: Annotated[float, Ge(0)] = 1.0
+    """factor of queries and keys after the rotation (yarn)"""
+
+
+def rope_frequencies(rope: RoPE, width: int, theta: float) -> Tensor:
+    """Frequencies w of `width` / 2 pairs, scaled as configured."""
+    w = theta ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)  # (1)
+    if rope.rope_scaling == "none":
+        return w
+    scaled = w / rope.rope_factor  # (5)
+    if rope.rope_scaling == "linear":
+        return scaled
+    if rope.rope_scaling == "llama3":
+        rotations = w * rope.original_context / (2 * math.pi)  # (6)
+        g = (rotations - rope.low_rotations) / (rope.high_rotations - rope.low_rotations)  # (8)
+    else:
+        low, high = (
+            width * math.log(rope.original_context / (rotations * 2 * math.pi)) / (2 * math.log(theta))
+            for rotations in (rope.high_rotations, rope.low_rotations)
+        )
+        low, high = max(math.floor(low), 0), min(math.ceil(high), width - 1)
+        g = 1 - (torch.arange(width // 2, dtype=torch.float64) - low) / max(high - low, 1e-3)  # (9)
+    g = g.clamp(0, 1)
+    return g * w + (1 - g) * scaled  # (7)
+
+
 class RotaryEmbedding(nn.Module):
     """Rotary position embedding (RoPE): rotates queries and keys by their positions."""
 
-    def __init__(self, head_width: int, length: int, base: float = 10_000.0) -> None:
+    def __init__(self, head_width: int, length: int, rope: RoPE = RoPE(), theta: float = 0.0) -> None:
+        """`theta` is the base; 0 takes the first of the settings."""
         super().__init__()
-        angle = angles(length, head_width, base)
-        self.register_buffer("cos_sin_TD2", torch.stack([angle.cos(), angle.sin()], -1).float(), persistent=False)
-        self.cos_sin_TD2: Tensor
+        rotated = 2 * int(head_width * rope.rotary_fraction / 2)
+        w = rope_frequencies(rope, rotated, theta or rope.theta[0])
+        angle = torch.arange(length, dtype=torch.float64)[:, None] * w
+        cos_sin_TR2 = torch.stack([angle.cos(), angle.sin()], -1) * rope.rope_amplitude
+        self.register_buffer("cos_sin_TR2", cos_sin_TR2.float(), persistent=False)
+        self.cos_sin_TR2: Tensor
 
     def forward(self, x_BTHD: Tensor, start: int = 0, position_ids_BT: Tensor | None = None) -> Tensor:
         """Queries or keys at positions start, start + 1, …, or at `position_ids`."""
         positions = slice(start, start + x_BTHD.shape[1]) if position_ids_BT is None else position_ids_BT
-        return apply_rope(x_BTHD, self.cos_sin_TD2[positions])
+        rotated = 2 * self.cos_sin_TR2.shape[1]
+        if rotated == x_BTHD.shape[-1]:
+            return apply_rope(x_BTHD, self.cos_sin_TR2[positions])
+        x_BTHR, rest = x_BTHD[..., :rotated], x_BTHD[..., rotated:]
+        return torch.cat([apply_rope(x_BTHR.contiguous(), self.cos_sin_TR2[positions]), rest], -1)

@@ -5,11 +5,14 @@ r"""Transformer block: attention and a feed-forward network, each added to the r
     h \leftarrow \text{norm}(h + \text{attention}(h))               post-norm: attention (BERT, Marian)     (3)
     h \leftarrow \text{norm}(h + \text{ff}(h))                      post-norm: feed-forward                 (4)
     \text{ff}(h) = f(h W_u + b_u) W_d + b_d                         feed-forward network                    (5)
-    \text{ff}(h) = (\text{silu}(h W_g) \odot h W_u) W_d             SwiGLU (Shazeer 2020)                   (6)
+    \text{ff}(h) = (f(h W_g) \odot h W_u) W_d                      SwiGLU, GeGLU (Shazeer 2020)            (6)
+    h \leftarrow h + \text{norm}(\text{attention}(h))               output norm (OLMo 2)                    (7)
+    h \leftarrow h + \text{norm}(\text{attention}(\text{norm}(h)))  sandwich norm (Gemma 2)                 (8)
+    h \leftarrow h + \text{attention}(\text{norm}(h)) + \text{ff}(\text{norm}'(h))      parallel (GPT-NeoX)   (9)
 
     Symbols:
         h            residual stream
-        f            activation function
+        f            activation function; silu in SwiGLU, GELU in GeGLU
         W_u, W_d     matrices of the feed-forward network: up, down
         W_g          matrix of the gate
         B, T, E, F   batch, tokens, model width, feed-forward width
@@ -18,7 +21,7 @@ In a decoder a second attention, to the tokens of the encoder (cross-attention),
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import torch
@@ -28,11 +31,12 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from engram.core.config import Settings
+from engram.core.errors import EngramError
 from engram.core.tap import tap
-from engram.nn.attention import Attention, KVCache, check_heads
+from engram.nn.attention import Attention, KVCache, QKNorm, check_heads
 from engram.nn.gelu import gelu_tanh
 from engram.nn.linear import Linear
-from engram.nn.position import RotaryEmbedding
+from engram.nn.position import RoPE, RotaryEmbedding
 
 
 class ReLU2(torch.autograd.Function):
@@ -63,11 +67,16 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu2": relu2,
     "silu": F.silu,
     "swiglu": F.silu,
+    "geglu": F.gelu,
+    "geglu_tanh": gelu_tanh,  # Gemma
 }
-FFActivation = Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "relu2", "silu", "swiglu"]
-
-
-Norm = Literal["layer", "layer-no-affine"]
+FFActivation = Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "relu2", "silu", "swiglu", "geglu", "geglu_tanh"]
+GATED = ("swiglu", "geglu", "geglu_tanh")
+"""activation functions of a gate"""
+Norm = Literal["layer", "layer-no-affine", "rms", "rms-no-affine"]
+Residual = Literal["pre-norm", "post-norm", "output-norm", "sandwich-norm", "parallel"]
+PROJECTIONS = ("qkv", "out", "ff")
+"""projections that may have biases: queries, keys and values; output of attention; feed-forward network"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,43 +91,67 @@ class BlockConfig(Settings):
     """attention heads per layer (H); must divide the width"""
     kv_heads: Annotated[int, Ge(0)] = 0
     """key/value heads, shared by groups of heads (grouped-query attention, GQA; 1: multi-query); 0: one per head"""
+    head_width: Annotated[int, Ge(0)] = 0
+    """width of a head (D); 0 means width / heads"""
     ff_width: Annotated[int, Ge(0)] = 0
     """hidden units of the feed-forward network (d_ff, F); 0 means 4 × width"""
     activation: FFActivation = "gelu"
     """activation function of the feed-forward network"""
     norm: Norm = "layer"
-    """layer: LayerNorm with gain and bias; layer-no-affine: LayerNorm without them"""
-    pre_norm: bool = True
-    """normalize before attention and feed-forward (pre-norm) instead of after (post-norm)"""
-    bias: bool = True
-    """biases in attention and feed-forward layers"""
-    qk_norm: bool = False
-    """normalize queries and keys of each head (QK-norm)"""
+    """LayerNorm with gain and bias, RMSNorm with gain, or either without gain and bias (no-affine)"""
+    residual: Residual = "pre-norm"
+    """how attention and feed-forward are added to the residual stream, and where they are normalized"""
+    bias: tuple[str, ...] = PROJECTIONS
+    """projections with biases: any of qkv (queries, keys, values), out (output of attention), ff (feed-forward)"""
+    qk_norm: QKNorm = "none"
+    """QK-norm: how queries and keys are normalized, by head, or over all heads together (rms-width)"""
+    attention_window: Annotated[tuple[int, ...], Ge(0)] = (0,)
+    """sliding window of each layer in tokens, repeated over the layers; 0 attends to all tokens"""
+    attention_scale: Annotated[float, Ge(0)] = 0.0
+    """factor of the attention scores; 0 means 1 / sqrt(head width)"""
+    attention_softcap: Annotated[float, Ge(0)] = 0.0
+    """softcapping of the attention scores: they stay below this number; 0 disables"""
     dropout: Annotated[float, Ge(0), Lt(1)] = 0.0
     """dropout probability on the output of attention and feed-forward; 0 disables"""
     eps: Annotated[float, Ge(0)] = 1e-5
-    """constant added to the variance in LayerNorm"""
+    """constant added to the variance in LayerNorm and RMSNorm"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_heads(self.width, self.heads, self.kv_heads)
+        check_heads(self.width, self.heads, self.kv_heads, self.head_width)
+        if unknown := set(self.bias) - set(PROJECTIONS):
+            raise EngramError(f"bias must name some of {', '.join(PROJECTIONS)}, not {min(unknown)}.")
+        if not self.attention_window:
+            raise EngramError("attention_window must have a number for one layer at least.")
+
+    @property
+    def size_of_head(self) -> int:
+        """Width of a head."""
+        return self.head_width or self.width // self.heads
+
+    def window(self, layer: int) -> int:
+        """Sliding window of a layer; 0 attends to all tokens."""
+        return self.attention_window[layer % len(self.attention_window)]
 
 
-def make_norm(config: BlockConfig) -> nn.LayerNorm:
-    """LayerNorm as configured."""
-    return nn.LayerNorm(config.width, config.eps, elementwise_affine=config.norm == "layer")
+def make_norm(config: BlockConfig) -> nn.LayerNorm | nn.RMSNorm:
+    """LayerNorm or RMSNorm as configured."""
+    affine = not config.norm.endswith("no-affine")
+    kind: type[nn.LayerNorm] | type[nn.RMSNorm] = nn.LayerNorm if config.norm.startswith("layer") else nn.RMSNorm
+    return kind(config.width, config.eps, elementwise_affine=affine)
 
 
 class FeedForward(nn.Module):
-    """Feed-forward network (5), applied to each token separately; SwiGLU (6) with a gate."""
+    """Feed-forward network (5), applied to each token separately; with a gate (6)."""
 
     def __init__(self, config: BlockConfig) -> None:
         super().__init__()
         ff_width = config.ff_width or 4 * config.width
         self.activation, self.f = config.activation, ACTIVATIONS[config.activation]
-        self.up = Linear(config.width, ff_width, config.bias)
-        self.down = Linear(ff_width, config.width, config.bias)
-        self.gate = Linear(config.width, ff_width, config.bias) if config.activation == "swiglu" else None
+        bias = "ff" in config.bias
+        self.up = Linear(config.width, ff_width, bias)
+        self.down = Linear(ff_width, config.width, bias)
+        self.gate = Linear(config.width, ff_width, bias) if config.activation in GATED else None
 
     def forward(self, x_BTE: Tensor) -> Tensor:
         up_BTF = self.up(x_BTE)
@@ -126,23 +159,62 @@ class FeedForward(nn.Module):
         return self.down(tap("hidden", hidden_BTF))  # (5), (6)
 
 
+def make_attention(
+    config: BlockConfig, *, causal: bool = False, window: int = 0, rotary: RotaryEmbedding | None = None
+) -> Attention:
+    """Multi-head attention as configured."""
+    return Attention(
+        config.width, config.heads, kv_heads=config.kv_heads, head_width=config.head_width,
+        qkv_bias="qkv" in config.bias, out_bias="out" in config.bias, causal=causal, window=window,
+        scale=config.attention_scale, softcap=config.attention_softcap, qk_norm=config.qk_norm, eps=config.eps,
+        rotary=rotary,
+    )  # fmt: skip
+
+
+def rotary_by_layer(config: BlockConfig, rope: RoPE, context: int) -> list[RotaryEmbedding | None]:
+    """Rotary embedding of each layer, shared by layers of the same settings; None for a layer without (NoPE).
+
+    RoPE scaling is for layers that attend to all tokens, or for all layers where every one has a window.
+    """
+    tables: dict[tuple[float, bool], RotaryEmbedding] = {}
+    found: list[RotaryEmbedding | None] = []
+    for layer in range(config.layers):
+        theta = rope.theta[layer % len(rope.theta)]
+        if not theta:
+            found.append(None)
+            continue
+        scaled = all(config.attention_window) or not config.window(layer)
+        if (theta, scaled) not in tables:
+            settings = rope if scaled else replace(rope, rope_scaling="none", rope_amplitude=1.0)
+            tables[theta, scaled] = RotaryEmbedding(config.size_of_head, context, settings, theta)
+        found.append(tables[theta, scaled])
+    return found
+
+
 class Block(nn.Module):
-    """One Transformer layer; `cross` adds cross-attention to an encoder."""
+    """One Transformer layer, the `layer`-th; `cross` adds cross-attention to an encoder."""
 
     def __init__(
-        self, config: BlockConfig, *, causal: bool = False, cross: bool = False, rotary: RotaryEmbedding | None = None
+        self,
+        config: BlockConfig,
+        *,
+        layer: int = 0,
+        causal: bool = False,
+        cross: bool = False,
+        rotary: RotaryEmbedding | None = None,
     ) -> None:
         super().__init__()
-        self.pre_norm, self.dropout = config.pre_norm, config.dropout
+        self.residual, self.dropout = config.residual, config.dropout
         self.grad_checkpointing = False  # recompute activations in the backward pass to save memory
-        heads = {"kv_heads": config.kv_heads, "bias": config.bias, "qk_norm": config.qk_norm}
-        self.attention = Attention(config.width, config.heads, causal=causal, rotary=rotary, **heads)  # type: ignore[arg-type]
+        self.attention = make_attention(config, causal=causal, window=config.window(layer), rotary=rotary)
         self.attention_norm = make_norm(config)
         if cross:
-            self.cross = Attention(config.width, config.heads, **heads)  # type: ignore[arg-type]
+            self.cross = make_attention(config)
             self.cross_norm = make_norm(config)
         self.ff = FeedForward(config)
         self.ff_norm = make_norm(config)
+        if config.residual == "sandwich-norm":
+            self.attention_out_norm, self.ff_out_norm = make_norm(config), make_norm(config)
 
     def forward(
         self,
@@ -156,11 +228,13 @@ class Block(nn.Module):
         cross_cache: KVCache | None = None,
     ) -> Tensor:
         """The residual stream after this layer, B × T × E; `encoded` are the tokens of an encoder."""
-        h_BTE = self._add(
-            h_BTE,
-            self.attention_norm,
-            lambda x: self.attention(x, mask=mask, position_ids_BT=position_ids_BT, cache=cache),
-        )
+
+        def attend(x: Tensor) -> Tensor:
+            return self.attention(x, mask=mask, position_ids_BT=position_ids_BT, cache=cache)  # type: ignore[no-any-return]
+
+        if self.residual == "parallel":
+            return tap("residual", self._add(h_BTE, None, lambda h: self._both(h, attend)))
+        h_BTE = self._add(h_BTE, self.attention_norm, attend)
         if encoded_BSE is not None:
             h_BTE = self._add(
                 h_BTE, self.cross_norm, lambda x: self.cross(x, encoded_BSE, mask=encoded_mask, cache=cross_cache)
@@ -169,19 +243,35 @@ class Block(nn.Module):
 
     def forward_unpadded(self, h_NE: Tensor, lengths: list[int]) -> Tensor:
         """The same for concatenated sequences of variable length, without padding."""
-        h_NE = self._add(h_NE, self.attention_norm, lambda x: self.attention.forward_unpadded(x, lengths))
-        return self._add(h_NE, self.ff_norm, self.ff)
 
-    def _add(self, h: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
-        """Add the output of a sublayer to the residual stream."""
+        def attend(x: Tensor) -> Tensor:
+            return self.attention.forward_unpadded(x, lengths)
+
+        if self.residual == "parallel":
+            return self._add(h_NE, None, lambda h: self._both(h, attend))
+        return self._add(self._add(h_NE, self.attention_norm, attend), self.ff_norm, self.ff)
+
+    def _both(self, h: Tensor, attend: Callable[[Tensor], Tensor]) -> Tensor:
+        """Attention and feed-forward of the same residual stream (9)."""
+        return attend(self.attention_norm(h)) + self.ff(self.ff_norm(h))  # type: ignore[no-any-return]
+
+    def _add(self, h: Tensor, norm: nn.Module | None, part: Callable[[Tensor], Tensor]) -> Tensor:
+        """Add the output of a sublayer to the residual stream; a part without a norm has its own."""
         if self.grad_checkpointing and self.training:
             return checkpoint(self._residual, h, norm, part, use_reentrant=False)  # type: ignore[no-any-return]
         return self._residual(h, norm, part)
 
-    def _residual(self, h: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
-        if self.pre_norm:
+    def _residual(self, h: Tensor, norm: nn.Module | None, part: Callable[[Tensor], Tensor]) -> Tensor:
+        if norm is None:
+            return h + self._dropout(part(h))  # (9)
+        if self.residual == "pre-norm":
             return h + self._dropout(part(norm(h)))  # (1), (2)
-        return norm(h + self._dropout(part(h)))  # (3), (4)
+        if self.residual == "output-norm":
+            return h + self._dropout(norm(part(h)))  # (7)
+        if self.residual == "sandwich-norm":
+            out_norm = self.attention_out_norm if norm is self.attention_norm else self.ff_out_norm
+            return h + self._dropout(out_norm(part(norm(h))))  # (8)
+        return norm(h + self._dropout(part(h)))  # type: ignore[no-any-return]  # (3), (4)
 
     def _dropout(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training) if self.dropout else x

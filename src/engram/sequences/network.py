@@ -140,7 +140,7 @@ class RecurrentBlock(nn.Module):
         super().__init__()
         ff_width = config.ff_width or 2 * config.width
         shape = BlockConfig(
-            width=config.width, heads=1, ff_width=ff_width, activation="relu2", bias=False, norm="layer-no-affine"
+            width=config.width, heads=1, ff_width=ff_width, activation="relu2", bias=(), norm="layer-no-affine"
         )
         self.bptt, self.dropout = config.bptt, config.dropout
         self.cell = CELLS[config.cell](config.width, config.width)

@@ -29,7 +29,7 @@ from engram.core.config import FromData
 from engram.core.errors import EngramError
 from engram.core.fit import FitMixin
 from engram.core.tap import is_watching, tap
-from engram.nn.transformer_block import ACTIVATIONS, Block, BlockConfig
+from engram.nn.transformer_block import ACTIVATIONS, Block, BlockConfig, Residual
 
 MLM_PROBABILITY, MASKED, RANDOM = 0.15, 0.8, 0.1
 """fraction of tokens to predict; of these, fractions that are masked and replaced by a random token"""
@@ -52,7 +52,7 @@ class BERT(FitMixin, nn.Module):
         """whether there is a pooler (4)"""
         masked: FromData[bool] = True
         """whether there is a masked language model head (3)"""
-        pre_norm: bool = False
+        residual: Residual = "post-norm"
         eps: float = 1e-12
 
     def __init__(self, config: Config) -> None:

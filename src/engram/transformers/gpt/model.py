@@ -4,12 +4,14 @@ r"""GPT: a causal Transformer, trained to predict the next token (Radford et al.
     h_l = \text{block}_l(h_{l-1})                         causal: a token attends to earlier tokens              (2)
     p(x_{t+1} | x_{\le t}) = \text{softmax}(\text{norm}(h_L) W)      W is E^T with weight tying                      (3)
     L = -\sum_t \log p(x_{t+1} | x_{\le t})               cross-entropy                                          (4)
+    z \leftarrow c \tanh(z / c)                            softcapping of logits z (Gemma 2)                      (5)
 
     Symbols:
         x          tokens
         h_l        residual stream after layer l
         E, P       token embedding, position embedding
         W          output matrix
+        c          softcap: logits stay between -c and c
         B, T, V    batch, tokens, vocabulary
 
 The defaults train fastest on a CPU: rotary position embedding (RoPE), LayerNorm without affine, QK-norm, ReLU², output
@@ -17,10 +19,11 @@ projections initialized to zero. `gpt2` returns the classic architecture: learne
 LayerNorm, weight tying.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge
+import torch
+from annotated_types import Ge, Gt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -29,10 +32,10 @@ from engram.core.errors import EngramError
 from engram.core.fit import FitMixin
 from engram.core.tap import tap
 from engram.generation import generate
-from engram.nn.attention import KVCache
+from engram.nn.attention import KVCache, QKNorm
 from engram.nn.linear import Linear
-from engram.nn.position import RotaryEmbedding, sinusoidal
-from engram.nn.transformer_block import Block, BlockConfig, FFActivation, Norm, make_norm
+from engram.nn.position import RoPE, RotaryEmbedding, sinusoidal
+from engram.nn.transformer_block import PROJECTIONS, Block, BlockConfig, FFActivation, Norm, make_norm, rotary_by_layer
 
 
 class GPT(FitMixin, nn.Module, generate.LanguageModel):
@@ -50,15 +53,19 @@ class GPT(FitMixin, nn.Module, generate.LanguageModel):
         """weight tying: the token embedding is the output matrix too"""
         activation: FFActivation = "relu2"
         norm: Norm = "layer-no-affine"
-        bias: bool = False
-        qk_norm: bool = True
+        bias: tuple[str, ...] = ()
+        qk_norm: QKNorm = "layer-no-affine"
+        rope: RoPE = field(default_factory=RoPE)
+        """settings of the rotary embedding"""
+        embedding_scale: Annotated[float, Gt(0)] = 1.0
+        """factor of the token embedding"""
+        logit_softcap: Annotated[float, Ge(0)] = 0.0
+        """softcapping of the logits: they stay below this number; 0 disables"""
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            if self.position == "rotary" and self.width // self.heads % 2:
-                raise EngramError(
-                    f"RotaryEmbedding positions need heads of even width, not {self.width // self.heads}."
-                )
+            if self.position == "rotary" and self.size_of_head % 2:
+                raise EngramError(f"Rotary positions need heads of even width, not {self.size_of_head}.")
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -68,8 +75,10 @@ class GPT(FitMixin, nn.Module, generate.LanguageModel):
             self.position = nn.Embedding(config.context, config.width)
         elif config.position == "sinusoidal":
             self.register_buffer("sinusoid_TE", sinusoidal(config.context, config.width), persistent=False)
-        rotary = RotaryEmbedding(config.width // config.heads, config.context) if config.position == "rotary" else None
-        self.blocks = nn.ModuleList(Block(config, causal=True, rotary=rotary) for _ in range(config.layers))
+        rotary: list[RotaryEmbedding | None] = [None] * config.layers
+        if config.position == "rotary":
+            rotary = rotary_by_layer(config, config.rope, config.context)
+        self.blocks = nn.ModuleList(Block(config, layer=i, causal=True, rotary=rotary[i]) for i in range(config.layers))
         self.norm = make_norm(config)
         self.head = Linear(config.width, config.vocabulary, bias=False)
         if config.tie_embeddings:
@@ -84,7 +93,7 @@ class GPT(FitMixin, nn.Module, generate.LanguageModel):
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
             elif isinstance(module, nn.Embedding):
-                nn.init.normal_(module.weight, std=0.02 if self.config.norm == "layer" else 1.0)
+                nn.init.normal_(module.weight, std=1.0 if self.config.norm.endswith("no-affine") else 0.02)
         for block in self.blocks:
             nn.init.zeros_(block.attention.o.weight)  # type: ignore[union-attr, arg-type]
             nn.init.zeros_(block.ff.down.weight)  # type: ignore[union-attr, arg-type]
@@ -112,6 +121,8 @@ class GPT(FitMixin, nn.Module, generate.LanguageModel):
     def embed(self, x_BT: Tensor, start: int = 0, position_ids_BT: Tensor | None = None) -> Tensor:
         """Token embedding plus position, B × T × E."""
         h_BTE = self.embedding(x_BT)
+        if self.config.embedding_scale != 1:
+            h_BTE = h_BTE * self.config.embedding_scale
         positions = slice(start, start + x_BT.shape[1]) if position_ids_BT is None else position_ids_BT
         if self.config.position == "learned":
             h_BTE = h_BTE + self.position.weight[positions]
@@ -119,11 +130,16 @@ class GPT(FitMixin, nn.Module, generate.LanguageModel):
             h_BTE = h_BTE + self.sinusoid_TE[positions]  # type: ignore[index]
         if self.config.norm == "layer-no-affine":
             h_BTE = F.layer_norm(h_BTE, (self.config.width,), eps=self.config.eps)
+        elif self.config.norm == "rms-no-affine":
+            h_BTE = F.rms_norm(h_BTE, (self.config.width,), eps=self.config.eps)
         return tap("embedding", h_BTE)
 
     def logits(self, h_BTE: Tensor) -> Tensor:
         """Logits of the residual stream: after the last layer, or after any layer (logit lens)."""
-        return tap("logits", self.head(self.norm(h_BTE)))  # (3)
+        logits_BTV = self.head(self.norm(h_BTE))  # (3)
+        if cap := self.config.logit_softcap:
+            logits_BTV = cap * torch.tanh(logits_BTV / cap)  # (5)
+        return tap("logits", logits_BTV)
 
     def loss(self, x_BT: Tensor, y_BT: Tensor) -> Tensor:
         """Cross-entropy (4), averaged over all tokens."""
@@ -138,6 +154,6 @@ def gpt2(**changes: Any) -> GPT.Config:
     """Return the configuration of GPT-2, by default the small one."""
     classic: dict[str, Any] = {
         "vocabulary": 50257, "context": 1024, "width": 768, "layers": 12, "heads": 12, "position": "learned",
-        "norm": "layer", "activation": "gelu_tanh", "bias": True, "qk_norm": False, "tie_embeddings": True,
+        "norm": "layer", "activation": "gelu_tanh", "bias": PROJECTIONS, "qk_norm": "none", "tie_embeddings": True,
     }  # fmt: skip
     return GPT.Config(**(classic | changes))

@@ -65,8 +65,9 @@ class Transformer(FitMixin, nn.Module):
         self.encoder = nn.ModuleList(Block(config) for _ in range(config.layers))
         decoder_layers = config.decoder_layers or config.layers
         self.decoder = nn.ModuleList(Block(config, causal=True, cross=True) for _ in range(decoder_layers))
-        self.encoder_norm = make_norm(config) if config.pre_norm else nn.Identity()
-        self.decoder_norm = make_norm(config) if config.pre_norm else nn.Identity()
+        normalized = config.residual == "post-norm"
+        self.encoder_norm = nn.Identity() if normalized else make_norm(config)
+        self.decoder_norm = nn.Identity() if normalized else make_norm(config)
         self.head_bias = nn.Parameter(torch.zeros(config.vocabulary))
         self.initialize()
 

@@ -1,6 +1,6 @@
 """BERT checkpoints, with a pooler, a masked language model head, both or neither."""
 
-from engram.hub.family import Family, HFConfig, StoredTensor, Weights, map_layer, register_family
+from engram.hub.family import CLASSIC, Family, HFConfig, StoredTensor, Weights, map_layer, register_family
 from engram.transformers.bert.model import BERT
 
 HEAD = "cls.predictions."
@@ -55,7 +55,7 @@ BERT_FAMILY = Family(
         ("layer_norm_eps", "eps", 1e-12),
     ),
     fixed_settings={"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"},
-    supported_values={"pre_norm": (False,), "qk_norm": (False,), "kv_heads": (0,)},
+    supported_values={**CLASSIC, "residual": ("post-norm",)},
     derive_fields=derive_fields,
     extra_settings=lambda config: {
         "attention_probs_dropout_prob": 0.0,

@@ -1,6 +1,6 @@
 """DistilBERT checkpoints: BERT without segment embedding and pooler (Sanh et al. 2019)."""
 
-from engram.hub.family import Family, map_layer, register_family
+from engram.hub.family import CLASSIC, Family, map_layer, register_family
 from engram.transformers.bert.model import BERT
 
 EMBEDDINGS = "distilbert.embeddings."
@@ -43,9 +43,8 @@ DISTILBERT = Family(
     supported_values={
         "types": (0,),
         "pooled": (False,),
-        "pre_norm": (False,),
-        "qk_norm": (False,),
-        "kv_heads": (0,),
+        **CLASSIC,
+        "residual": ("post-norm",),
         "eps": (1e-12,),
         "activation": ("gelu", "relu"),
     },

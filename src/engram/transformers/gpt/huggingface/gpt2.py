@@ -1,6 +1,7 @@
 """GPT-2 checkpoints: matrices stored as inputs × outputs; queries, keys and values fused into one."""
 
-from engram.hub.family import Family, HFConfig, StoredTensor, register_family
+from engram.hub.family import CLASSIC, Family, HFConfig, StoredTensor, register_family
+from engram.nn.transformer_block import PROJECTIONS
 from engram.transformers.gpt.model import GPT
 
 H = "transformer.h.*."
@@ -58,17 +59,18 @@ GPT2 = Family(
         "add_cross_attention": False,
     },
     supported_values={
+        **CLASSIC,
         "position": ("learned",),
         "norm": ("layer",),
-        "pre_norm": (True,),
-        "qk_norm": (False,),
-        "kv_heads": (0,),
+        "residual": ("pre-norm",),
+        "embedding_scale": (1.0,),
+        "logit_softcap": (0.0,),
     },
     derive_fields=lambda settings, weights: {
         "position": "learned",
         "norm": "layer",
-        "bias": True,
-        "qk_norm": False,
+        "bias": PROJECTIONS,
+        "qk_norm": "none",
         "tie_embeddings": settings.get("tie_word_embeddings", True),
     },
     extra_settings=extra_settings,

@@ -1,7 +1,7 @@
-r"""NanoChat checkpoints: our default GPT with RMSNorm.
+r"""NanoChat checkpoints: RMSNorm without gains, also of the embedding and of queries and keys, and ReLU².
 
-RMSNorm divides by the root mean square; LayerNorm subtracts the mean first. Both are equal for vectors of mean 0, and
-every use of our residual stream is normalized, so these weights give the same model:
+Our default GPT has LayerNorm instead, which subtracts the mean first. Both are equal for vectors of mean 0, and every
+use of its residual stream is normalized, so it is saved with these weights, which give the same model:
 
     \text{rows of}\ E,\ \text{columns of}\ W_o, W_d \leftarrow \text{themselves minus their mean over the width}     (1)
     W_q, W_k \leftarrow \text{themselves minus their mean over each head}     (2)
@@ -15,113 +15,133 @@ every use of our residual stream is normalized, so these weights give the same m
 
 (1) keeps the residual stream at mean 0, (2) queries and keys. (3): its RoPE rotates pairs (x_i, x_{i + D/2}) in the
 opposite direction, ours (x_2i, x_2i+1); a minus means a negated row. It normalizes after the rotation, which changes no
-length. Only weights with these means can be loaded, as those that are saved here.
+length.
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from engram.core.errors import EngramError
-from engram.hub.family import Family, HFConfig, Weights, map_layer, register_family
+from engram.hub.family import HFConfig, Weights, map_layer
+from engram.hub.rope_settings import read_rope, to_halves, to_pairs, write_rope
+from engram.transformers.gpt.huggingface.decoder import (
+    EMBEDDING,
+    LAYER,
+    biases,
+    every_check,
+    no_window,
+    one_theta,
+    register_decoder,
+)  # fmt: skip
 from engram.transformers.gpt.model import GPT
 
 RESIDUAL = ("o_proj.weight", "fc2.weight")
 ROTATED = ("q_proj.weight", "k_proj.weight")
-EMBEDDING = "model.embed_tokens.weight"
+
+
+def negate_second(rows: Tensor, size: int) -> Tensor:
+    """Negate the second half of the rows of each head, which turns the direction of its rotation."""
+    first, second = rows.unflatten(0, (-1, size)).chunk(2, 1)
+    return torch.cat([first, -second], 1).flatten(0, 1)
 
 
 def pack(weights: Weights, config: GPT.Config) -> Weights:
     """Convert our weights to those of NanoChat, by (1) to (3)."""
+    size = config.size_of_head
+    centered: Callable[[Tensor, int], Tensor] = center if config.norm == "layer-no-affine" else lambda value, _: value
     made = dict(weights)
     for name, value in weights.items():
         if name == EMBEDDING:
-            made[name] = center(value, 1)  # (1)
+            made[name] = centered(value, 1)  # (1)
         elif name.endswith(RESIDUAL):
-            made[name] = center(value, 0)  # (1)
+            made[name] = centered(value, 0)  # (1)
         elif name.endswith(ROTATED):
-            head_HDE = center(value.unflatten(0, (-1, config.width // config.heads)), 1)  # (2)
-            halves = [head_HDE[:, 0::2], -head_HDE[:, 1::2]]  # (3)
-            made[name] = torch.cat(halves, 1).flatten(0, 1)
+            head_HDE = centered(value.unflatten(0, (-1, size)), 1)  # (2)
+            made[name] = negate_second(to_halves(head_HDE.flatten(0, 1), size, size), size)  # (3)
     return made
 
 
 def unpack(weights: Weights, config: GPT.Config) -> Weights:
-    """Invert `pack`; refuse weights that are not centered."""
-    made, skewed = dict(weights), []
-    size = config.width // config.heads
+    """Invert (3); a tensor of another shape is left for the error."""
+    made, size = dict(weights), config.size_of_head
     for name, value in weights.items():
-        if name == EMBEDDING:
-            skewed += [name] * (not is_centered(value, 1))
-        elif name.endswith(RESIDUAL):
-            skewed += [name] * (not is_centered(value, 0))
-        elif name.endswith(ROTATED) and value.dim() == 2 and len(value) % size == 0:
-            first_HCE, second_HCE = value.unflatten(0, (-1, size)).chunk(2, 1)
-            head_HDE = torch.stack([first_HCE, -second_HCE], 2).flatten(1, 2)
-            skewed += [name] * (not is_centered(head_HDE, 1))
-            made[name] = head_HDE.flatten(0, 1)
-    if skewed:
-        raise EngramError(
-            "This nanochat was not made by engram: its norms keep the mean that those of a GPT here subtract, "
-            f"which differs for {skewed[0]}."
-        )
+        if name.endswith(ROTATED) and value.dim() == 2 and len(value) % size == 0:
+            made[name] = to_pairs(negate_second(value, size), size, size)
     return made
 
 
 def center(value: Tensor, dim: int) -> Tensor:
     """Subtract the mean over a dimension."""
-    exact = value.double()  # so that the mean is 0 when it is read back
-    return (exact - exact.mean(dim, keepdim=True)).float()
+    return (value.double() - value.double().mean(dim, keepdim=True)).float()
 
 
-def is_centered(value: Tensor, dim: int) -> bool:
-    """Whether the mean over a dimension is 0."""
-    size = value.abs().max() if value.numel() else 0.0
-    return bool((value.double().mean(dim).abs() <= 1e-5 * size).all())
-
-
-def derive_fields(settings: HFConfig, weights: Weights) -> HFConfig:
-    """Fields of our config that depend on several settings."""
-    eps, cap = settings.get("rms_norm_eps", 1e-6), settings.get("final_logit_softcapping", 15.0)
-    if eps != 1e-5:  # that of our QK-norm, which cannot be set
-        raise EngramError(f"rms_norm_eps must be 1e-05, not {eps}.")
-    if cap is not None:
-        raise EngramError(f"final_logit_softcapping must be null, not {cap}.")
-    return {"position": "rotary", "tie_embeddings": settings.get("tie_word_embeddings", False)}
+def fields(settings: HFConfig) -> HFConfig:
+    """Fields of our config."""
+    return {
+        "position": "rotary",
+        "norm": "rms-no-affine",
+        "residual": "pre-norm",
+        "qk_norm": "rms-no-affine",
+        "bias": ("qkv", "out") if settings.get("attention_bias") else (),
+        "tie_embeddings": settings.get("tie_word_embeddings", False),
+        "logit_softcap": settings.get("final_logit_softcapping", 15.0) or 0.0,
+        "rope": read_rope(settings, settings.get("max_position_embeddings", 2048)),
+    }
 
 
 def extra_settings(config: GPT.Config) -> HFConfig:
-    """Further settings of config.json."""
+    """Return further settings of config.json."""
     return {
-        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
-        "final_logit_softcapping": None,
+        "rope_parameters": write_rope(config.rope, config.rope.theta[0]),
+        "final_logit_softcapping": config.logit_softcap or None,
         "attention_bias": False,
-        "tie_word_embeddings": False,  # a tied embedding is centered, and the output matrix is not
+        "tie_word_embeddings": config.tie_embeddings and config.norm == "rms-no-affine",  # a centered one is apart
         "bos_token_id": None,
         "eos_token_id": None,
         "pad_token_id": None,
     }
 
 
-NANOCHAT = Family(
-    name="nanochat",
-    model=GPT,
-    architecture=lambda config: "NanoChatForCausalLM",
-    prefix="model.",
-    key_mapping={
+def same_norms(config: GPT.Config) -> list[str]:
+    """Say why norms of two kinds, or LayerNorm with another eps than that of its QK-norm, have no counterpart."""
+    if config.norm != config.qk_norm:
+        return [f"qk_norm must be {config.norm}, not {config.qk_norm}"]
+    other = config.norm == "layer-no-affine" and config.eps != 1e-5
+    return [f"eps must be 1e-05, not {config.eps}"] if other else []
+
+
+register_decoder(
+    "nanochat",
+    "NanoChatForCausalLM",
+    derive=fields,
+    extra=extra_settings,
+    unsupported=every_check(biases(()), no_window, one_theta, same_norms),
+    supported={
+        "position": ("rotary",),
+        "norm": ("layer-no-affine", "rms-no-affine"),
+        "residual": ("pre-norm",),
+        "attention_scale": (0.0,),
+        "attention_softcap": (0.0,),
+        "embedding_scale": (1.0,),
+        "head_width": (0,),
+    },
+    keys={
         "embedding.weight": EMBEDDING,
-        **map_layer("model.layers.*.", {
-            "attention.q": "self_attn.q_proj",
-            "attention.k": "self_attn.k_proj",
-            "attention.v": "self_attn.v_proj",
-            "attention.o": "self_attn.o_proj",
-            "ff.up": "mlp.fc1",
-            "ff.down": "mlp.fc2",
-        }),
+        **map_layer(
+            LAYER,
+            {
+                "attention.q": "self_attn.q_proj",
+                "attention.k": "self_attn.k_proj",
+                "attention.v": "self_attn.v_proj",
+                "attention.o": "self_attn.o_proj",
+                "ff.up": "mlp.fc1",
+                "ff.down": "mlp.fc2",
+            },
+        ),
         "head.weight": "lm_head.weight",
     },
-    ties={"lm_head.weight": EMBEDDING},
-    always_affine=False,
-    config_mapping=(
+    settings=(
         ("vocab_size", "vocabulary", 50304),
         ("max_position_embeddings", "context", 2048),
         ("hidden_size", "width", 768),
@@ -132,22 +152,6 @@ NANOCHAT = Family(
         ("hidden_act", "activation", "relu2"),
         ("rms_norm_eps", "eps", 1e-6),
     ),
-    fixed_settings={
-        "attention_bias": False,
-        "rope_parameters.rope_type": "default",
-        "rope_parameters.rope_theta": 10000.0,
-    },
-    supported_values={
-        "position": ("rotary",),
-        "norm": ("layer-no-affine",),
-        "pre_norm": (True,),
-        "qk_norm": (True,),
-        "bias": (False,),
-        "eps": (1e-5,),
-    },
-    derive_fields=derive_fields,
-    extra_settings=extra_settings,
-    pack=pack,
     unpack=unpack,
-)  # fmt: skip
-register_family(NANOCHAT)
+    pack=pack,
+)

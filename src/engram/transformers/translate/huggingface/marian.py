@@ -3,7 +3,7 @@
 import torch
 
 from engram.core.errors import EngramError
-from engram.hub.family import Family, HFConfig, StoredTensor, Weights, map_layer, register_family
+from engram.hub.family import CLASSIC, Family, HFConfig, StoredTensor, Weights, map_layer, register_family
 from engram.nn.position import sinusoidal
 from engram.transformers.translate.model import Transformer
 
@@ -48,9 +48,8 @@ SETTINGS = (
     ("eos_token_id", "eos_id", 0),
 )
 SUPPORTED_VALUES = {
+    **CLASSIC,
     "norm": ("layer", "layer-no-affine"),
-    "qk_norm": (False,),
-    "kv_heads": (0,),
     "layout": ("halves",),
     "eps": (1e-5,),
 }
@@ -70,7 +69,7 @@ def derive_fields(settings: HFConfig, weights: Weights) -> HFConfig:
         raise EngramError("source and target must share one vocabulary and one embedding.")
     if not settings.get("tie_word_embeddings", True):
         raise EngramError("the embedding must be the output matrix too (tie_word_embeddings).")
-    return {"pre_norm": False, "layout": "halves", "eps": 1e-5}
+    return {"residual": "post-norm", "layout": "halves", "eps": 1e-5}
 
 
 def extra_settings(config: Transformer.Config) -> HFConfig:
@@ -108,7 +107,7 @@ MARIAN = Family(
     ties=TIES,
     config_mapping=SETTINGS,
     fixed_settings={"normalize_before": False, "normalize_embedding": False, "add_final_layer_norm": False},
-    supported_values={"pre_norm": (False,), **SUPPORTED_VALUES},
+    supported_values={"residual": ("post-norm",), **SUPPORTED_VALUES},
     derive_fields=derive_fields,
     extra_settings=lambda config: {**extra_settings(config), "share_encoder_decoder_embeddings": True},
     unpack=unpack,

@@ -20,7 +20,7 @@ OTHER_DEFAULTS = {"vocab_size": 50265, "pad_token_id": 0, "eos_token_id": 1}
 def derive_pre_norm_fields(settings: HFConfig, weights: Weights) -> HFConfig:
     """Fields of our config, with pre-norm."""
     start = {"pad_token_id": 0, "decoder_start_token_id": 0}
-    return {**derive_fields({**start, **settings}, weights), "pre_norm": True}
+    return {**derive_fields({**start, **settings}, weights), "residual": "pre-norm"}
 
 
 def pack(weights: Weights, config: Transformer.Config) -> Weights:
@@ -41,7 +41,7 @@ PEGASUS = Family(
     ties=TIES,
     config_mapping=tuple((theirs, ours, OTHER_DEFAULTS.get(theirs, default)) for theirs, ours, default in SETTINGS),
     fixed_settings={"normalize_before": True, "normalize_embedding": False, "add_final_layer_norm": True},
-    supported_values={"pre_norm": (True,), **SUPPORTED_VALUES},
+    supported_values={"residual": ("pre-norm",), **SUPPORTED_VALUES},
     derive_fields=derive_pre_norm_fields,
     extra_settings=extra_settings,
     unpack=unpack,

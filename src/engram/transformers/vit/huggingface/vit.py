@@ -1,7 +1,7 @@
 """ViT checkpoints; one without a classifier becomes a model of 0 classes, for `encode` alone."""
 
 from engram.core.errors import EngramError
-from engram.hub.family import Family, HFConfig, StoredTensor, Weights, map_layer, register_family
+from engram.hub.family import CLASSIC, Family, HFConfig, StoredTensor, Weights, map_layer, register_family
 from engram.transformers.vit.model import ViT
 
 EMBEDDINGS = "vit.embeddings."
@@ -86,7 +86,7 @@ VIT = Family(
         ("layer_norm_eps", "eps", 1e-12),
     ),
     fixed_settings={"qkv_bias": True},
-    supported_values={"pre_norm": (True,), "qk_norm": (False,), "kv_heads": (0,)},
+    supported_values={**CLASSIC, "residual": ("pre-norm",)},
     derive_fields=derive_fields,
     extra_settings=extra_settings,
     unpack=unpack,
