@@ -40,10 +40,10 @@ class _Perceptron(BaseEstimator):
         hidden: tuple[int, ...] = (100,),
         activation: str = "relu",
         dropout: float = 0.0,
-        epochs: int = 60,
+        epochs: int = 40,
         batch: int = 64,
-        lr: float = 3e-3,
-        weight_decay: float = 0.1,
+        lr: float = 5e-3,
+        weight_decay: float = 1.0,
         random_state: Any = None,
     ) -> None:
         self.hidden = hidden
