@@ -45,7 +45,7 @@ def source_signature() -> str:
     assert spec is not None
     digest = hashlib.sha256()
     for home in spec.submodule_search_locations or ():
-        for folder in (*PARTS, "core", "nn", "training", "generation", "data", "cli"):
+        for folder in (*PARTS, "core", "nn", "training", "generation", "data", "hub", "cli"):
             for path in sorted(Path(home, folder).rglob("*.py")):
                 about = path.stat()
                 digest.update(f"{path} {about.st_size} {about.st_mtime_ns}\n".encode())

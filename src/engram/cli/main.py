@@ -36,12 +36,13 @@ VERBS = {
     "report": "Write the report of a run, or a page that compares several: engram report RUN [RUN …].",
     "export": "Export a model to Hugging Face's format, ONNX or word2vec: engram export RUN --to FORMAT.",
     "data": "List and download data sets: engram data list, engram data get NAME.",
+    "models": "List and download pretrained models: engram models list, engram models get NAME.",
     "bench": "Benchmark engram beside its peers: engram bench, engram bench NAME.",
     "lab": "Open the lab: a web page for every system, live.",
 }
 
 SYNONYMS = {
-    "list": "ls models recipes systems",
+    "list": "ls recipes systems",
     "run": "train fit learn start simulate finetune fine-tune new create",
     "run --resume": "resume continue restart",
     "sweep": "search tune hyperparameters optuna",

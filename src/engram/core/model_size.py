@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 from torch.nn.modules import module
+from torch.overrides import TorchFunctionMode
 
 from engram.core.errors import EngramError
 from engram.core.memory import available_memory, gigabytes
@@ -76,6 +77,15 @@ def limit_construction(bytes_: int, parts: float, refuse: Callable[[], None]) ->
     finally:
         for handle in handles:
             handle.remove()
+
+
+class SkipRandomWeights(TorchFunctionMode):
+    """Leaves out the random initialization of models built within, whose weights are loaded afterwards."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (Tensor.normal_, Tensor.uniform_):
+            return args[0]
+        return func(*args, **(kwargs or {}))
 
 
 def bytes_of(weights: Mapping[str, Tensor]) -> int:

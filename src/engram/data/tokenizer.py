@@ -34,8 +34,8 @@ WORD_START = "▁"
 class Tokenizer:
     """Encodes a text as a list of token ids and decodes it back; `backend` is the tokenizer of the library."""
 
-    def __init__(self, backend: HFTokenizer) -> None:
-        self.backend = backend
+    def __init__(self, backend: HFTokenizer, eos_token: str = "") -> None:
+        self.backend, self.eos_token = backend, eos_token
 
     # ------------------------------------------------------------------ training, loading, saving
 
@@ -101,8 +101,8 @@ class Tokenizer:
 
     @property
     def eos_id(self) -> int | None:
-        """Id of the end-of-sequence token, if there is one."""
-        return self._find(EOS)
+        """Id of the end-of-sequence token, if there is one: that of the checkpoint, or one of the usual names."""
+        return self._find((self.eos_token, *EOS))
 
     @property
     def mask_id(self) -> int | None:

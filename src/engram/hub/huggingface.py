@@ -20,11 +20,15 @@ from torch import nn
 from engram.core.errors import EngramError
 from engram.core.files import read_json, writing
 from engram.core.files import write as write_file
-from engram.core.model_size import bytes_of, limit_model_size
+from engram.core.model_size import SkipRandomWeights, bytes_of, limit_model_size
 from engram.data.preprocess import Preprocess, read_normalization
 from engram.data.tokenizer import Tokenizer
+from engram.hub import models
 from engram.hub.download import download_checkpoint
 from engram.hub.family import Family, HFConfig, families
+from engram.hub.gguf import is_gguf, read_settings, read_tensors
+from engram.hub.gguf_file import GGUFFile
+from engram.hub.gguf_tokenizer import read_tokenizer
 from engram.hub.sentencepiece import has_sentencepiece, read_sentencepiece
 from engram.hub.weights import read_weights
 
@@ -44,7 +48,9 @@ class Checkpoint:
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether a folder holds a checkpoint in the format of transformers."""
+    """Whether a path is a GGUF file, or a folder with a checkpoint in the format of transformers."""
+    if is_gguf(Path(path)):
+        return True
     try:
         return "model_type" in read_json(Path(path) / "config.json")
     except (EngramError, TypeError):
@@ -55,27 +61,42 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def load_checkpoint(source: str | Path) -> Checkpoint:
-    """Load the checkpoint of a folder, or of that name on the hub."""
-    path = Path(source) if Path(source).is_dir() else download_checkpoint(str(source))
-    settings = read_json(path / "config.json")
+    """Load the checkpoint of a folder, of a GGUF file, of the registry of models, or of that name on the hub."""
+    path = find_checkpoint(source)
+    gguf = GGUFFile(path) if is_gguf(path) else None
+    settings = _read_settings(path, gguf)
     family = _get_family(settings, path)
-    weights = family.normalize_keys(read_weights(path))
+    weights = family.normalize_keys(read_tensors(gguf, settings) if gguf else read_weights(path))
     with limit_model_size(bytes_of(weights), path):
         processor = _read_processor(path, family)
         config = family.to_config(settings, weights, path, **(read_normalization(processor) if processor else {}))
         preprocess = _make_preprocess(processor, config, path) if processor else None
         with warnings.catch_warnings():  # a classifier of no classes has nothing to initialize, and torch says so
             warnings.filterwarnings("ignore", message="Initializing zero-element tensors")
-            model = family.model(config)
+            with SkipRandomWeights():
+                model = family.model(config)
         family.load_weights(model, family.unpack(weights, config), path)
         classes = _read_classes(settings, getattr(config, "classes", 0))
-    return Checkpoint(model.eval(), _load_tokenizer(path), preprocess, classes, path)
+    tokenizer = read_tokenizer(gguf) if gguf else _load_tokenizer(path)
+    return Checkpoint(model.eval(), tokenizer, preprocess, classes, path)
+
+
+def find_checkpoint(source: str | Path) -> Path:
+    """Return the folder or GGUF file of a checkpoint: a path, a model of the registry, or a name on the hub."""
+    path = Path(source)
+    if path.is_dir() or is_gguf(path):
+        return path
+    return models.fetch_model(str(source)) if str(source) in models.MODELS else download_checkpoint(str(source))
+
+
+def _read_settings(path: Path, gguf: GGUFFile | None) -> Any:
+    return read_settings(gguf) if gguf else read_json(path / "config.json")
 
 
 def get_model_class(source: str | Path) -> type[nn.Module]:
     """Return the model class of a checkpoint, from its config.json alone."""
-    path = Path(source) if Path(source).is_dir() else download_checkpoint(str(source))
-    return _get_family(read_json(path / "config.json"), path).model
+    path = find_checkpoint(source)
+    return _get_family(_read_settings(path, GGUFFile(path) if is_gguf(path) else None), path).model
 
 
 def _get_family(settings: Any, path: Path) -> Family:

@@ -9,7 +9,8 @@ r"""Head ablation: the effect of each attention head on a prediction (Michel et 
         L, H, T       layers, heads, tokens
         D, V          head width, vocabulary size
 
-A head is ablated by the tap of its output (core/tap.py).
+Heads are ablated by the tap of their outputs (core/tap.py): all of a layer in one pass, which goes on from there with
+one copy of the input for each head.
 """
 
 from collections.abc import Callable
@@ -34,48 +35,48 @@ def head_effects(
     prefix: str = "blocks",
     part: str = "attention",
 ) -> Tensor:
-    """Effect of each head on the target, L × H; `run` returns logits whose last row counts.
+    """Effect of each head on the target, L × H; `run` returns logits of one input, B × V or B × T × V, B = 1.
 
-    `target` is a token; None is the predicted token.
+    `target` is a token; None is the predicted token. Of T tokens the last one counts.
     """
     with isolated_eval(model, 0):
-        full_V = last_log_probs(run())
+        full_V = last_log_probs(run())[0]
         target = int(full_V.argmax()) if target is None else target
-        effects = []
-        for name, heads in find_attentions(model, prefix, part).items():
-            ablated = [last_log_probs(run_without_head(model, run, name, head)) for head in range(heads)]
-            effects.append(torch.stack([full_V[target] - log_p_V[target] for log_p_V in ablated]))  # (1)
-        return torch.stack(effects)
+        ablated = [
+            last_log_probs(run_without_each_head(model, run, name)) for name in find_attentions(model, prefix, part)
+        ]
+        return torch.stack([full_V[target] - log_p_HV[:, target] for log_p_HV in ablated])  # (1)
 
 
-def find_attentions(model: nn.Module, prefix: str, part: str) -> dict[str, int]:
-    """Names of the attention modules of a stack of blocks, and their numbers of heads."""
+def find_attentions(model: nn.Module, prefix: str, part: str) -> list[str]:
+    """Names of the attention modules of a stack of blocks."""
     start, end = f"{prefix}.", f".{part}"
-    found = {
-        name: module.heads
+    found = [
+        name
         for name, module in model.named_modules()
         if isinstance(module, Attention) and name.startswith(start) and name.endswith(end)
-    }
+    ]
     if not found:
         raise EngramError(f'This model has no attention "{prefix}.0.{part}": choose another prefix and part.')
     return found
 
 
-def run_without_head(model: nn.Module, run: Callable[[], Tensor], name: str, head: int) -> Tensor:
-    """Run with the output of one head set to zero."""
+def run_without_each_head(model: nn.Module, run: Callable[[], Tensor], name: str) -> Tensor:
+    """Run with the output of one head set to zero, for each head of an attention module: row h is without head h."""
 
-    def ablate(heads_BHTD: Tensor) -> Tensor:
-        heads_BHTD = heads_BHTD.clone()
-        heads_BHTD[:, head] = 0
-        return heads_BHTD
+    def ablate(head_1HTD: Tensor) -> Tensor:
+        heads = torch.arange(head_1HTD.shape[1])
+        ablated = head_1HTD.expand(len(heads), -1, -1, -1).clone()
+        ablated[heads, heads] = 0
+        return ablated
 
     with watch(model, replace={f"{name}.heads": ablate}):
         return run()
 
 
 def last_log_probs(logits: Tensor) -> Tensor:
-    """Log-probabilities of the last row of logits, V."""
-    return logits.reshape(-1, logits.shape[-1])[-1].float().log_softmax(-1)
+    """Log-probabilities of logits, B × V; of B × T × V those of the last token."""
+    return (logits[:, -1] if logits.ndim == 3 else logits).float().log_softmax(-1)
 
 
 def head_ablation(

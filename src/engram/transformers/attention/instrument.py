@@ -19,7 +19,7 @@ from engram.core.errors import EngramError
 from engram.core.seeding import isolated_eval
 from engram.core.tap import Replacement, watch
 from engram.data.corpus import Corpus
-from engram.plots.ablation import find_attentions, run_without_head
+from engram.plots.ablation import find_attentions, run_without_each_head
 from engram.plots.arrays import data_url, pack_array
 from engram.plots.attention import describe_head, tile_heads
 from engram.plots.images import png
@@ -206,9 +206,9 @@ def last_residual(model: Any) -> str:
 
 
 def logits_at(subject: AttentionInput, seen: Activations, position: int) -> Tensor:
-    """Return the logits at a position, from the last residual stream."""
-    logits_V: Tensor = subject.model.logits(seen[last_residual(subject.model)][:, position])[0]
-    return logits_V.double()
+    """Return the logits of each row of the batch at a position, from the last residual stream, B × V."""
+    logits_BV: Tensor = subject.model.logits(seen[last_residual(subject.model)][:, position])
+    return logits_BV.double()
 
 
 def stack_weights(seen: Activations) -> Tensor:
@@ -250,7 +250,7 @@ def read_text(args: AttentionArgs, models: Models) -> Response:
         source = cached_forward(subject, source_ids, taps) if taps and not patch_error else {}
         replace = make_replacements(args.ablations, args.edits, args.patches, source)
         after = forward(subject, subject.ids, ("*attention.weights",), replace) if replace else before
-        z_V, changed_V = logits_at(subject, before, position), logits_at(subject, after, position)
+        z_V, changed_V = logits_at(subject, before, position)[0], logits_at(subject, after, position)[0]
     before_LHTT, after_LHTT = stack_weights(before), stack_weights(after)
     return {
         **describe_model(subject), "text": subject.text, "position": position, "changed": bool(replace),
@@ -328,14 +328,14 @@ def head_effects(args: AttentionArgs, models: Models) -> Generator[Response, Non
     position = resolve_position(subject, args.position)
 
     def run() -> Tensor:
-        return logits_at(subject, forward(subject, subject.ids, (), {}), position).log_softmax(0)
+        return logits_at(subject, forward(subject, subject.ids, (), {}), position).log_softmax(1)
 
     with isolated_eval(subject.model, 0):
-        log_p_V = run()
+        log_p_V = run()[0]
     target = int(log_p_V.argmax())
-    for layer, (name, heads) in enumerate(find_attentions(subject.model, "blocks", "attention").items()):
-        for head in range(heads):
-            with isolated_eval(subject.model, 0):  # left before another request is served
-                effect = (log_p_V - run_without_head(subject.model, run, name, head))[target].item()
+    for layer, name in enumerate(find_attentions(subject.model, "blocks", "attention")):
+        with isolated_eval(subject.model, 0):  # left before another request is served
+            effect_H = (log_p_V - run_without_each_head(subject.model, run, name))[:, target]
+        for head, effect in enumerate(effect_H.tolist()):
             yield {"layer": layer, "head": head, "effect": effect if math.isfinite(effect) else 0.0}
     return {"target": subject.data.tokenizer.token(target)}

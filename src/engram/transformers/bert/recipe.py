@@ -208,7 +208,7 @@ class BERTRecipe(TextRecipe[BERT]):
         yield attention_arcs.attention_arcs(seen, tokens)
         yield rollout.rollout_text(seen, tokens)
         yield logit_lens.logit_lens(model, seen, tokens, data.tokenizer.token)
-        yield ablation.head_ablation(model, lambda: model(x_1T)[0, masked])
+        yield ablation.head_ablation(model, lambda: model(x_1T)[:, masked])
         yield position.positions(model.position.weight)
         some = range(len(SPECIALS), min(len(SPECIALS) + 200, model.config.vocabulary))
         yield embedding.embeddings(model.embedding.weight[some.start : some.stop], data.tokenizer.tokens(some))

@@ -197,7 +197,7 @@ class TranslateRecipe(Pretrained[Transformer, TextPairs]):
         yield attention_arcs.attention_arcs(decoder, decoder_input).of("decoder")
         last = max(0, len(target) - 1)  # what follows it is the end of the text, which needs no head
         for title, stack, part in ABLATED:
-            yield ablation.head_ablation(model, lambda: model(x_1S, y_1T)[0, last], prefix=stack, part=part).of(title)
+            yield ablation.head_ablation(model, lambda: model(x_1S, y_1T)[:, last], prefix=stack, part=part).of(title)
 
     def inspect(self, model: Transformer, data: TextPairs, args: TranslateInspectArgs) -> tuple[str, list[Figure]]:
         if args.text:
