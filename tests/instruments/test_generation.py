@@ -100,8 +100,9 @@ def test_seeds(write):
 @pytest.mark.parametrize("name", ["gpt", "gru"])
 def test_read_again_it_is_as_it_was_written_even_where_settings_changed(write, read, name):
     first, _ = write(name, max_new_tokens=20)
-    rest, _ = write(name, max_new_tokens=25, tokens=ids(first), **BOLD)  # beyond the context of 16, whose window moves
-    segments = [[20, 0.8, 0, 1.0, 0.0, 1.0], [25, 1.3, 20, 0.9, 0.0, 1.0]]
+    changed = {**BOLD, "top_k": 0}  # of a model that has hardly learned, the twentieth token is one of many equal ones
+    rest, _ = write(name, max_new_tokens=25, tokens=ids(first), **changed)  # beyond the context of 16: the window moves
+    segments = [[20, 0.8, 0, 1.0, 0.0, 1.0], [25, 1.3, 0, 0.9, 0.0, 1.0]]
     given, again = read(name, tokens=ids(first + rest), segments=segments)
     assert given == len(PROMPT)
     assert "".join(one["piece"] for one in again[:given]) == PROMPT

@@ -9,7 +9,7 @@ import safetensors.torch
 import torch
 
 from engram import PARTS, EngramError, load
-from engram.core.config import FromData, controls, flatten
+from engram.core.config import FromData, controls, flatten, from_json
 from engram.core.registry import registry
 from engram.core.tap import watch
 from engram.training.run import Run
@@ -90,8 +90,7 @@ def test_config_rebuilds_the_model_and_weights_fit(name, finished):
     config = json.loads((finished(name) / "config.json").read_text())
     cls = registry()[name].Model
     assert config.pop("architecture") == cls.__name__
-    tuples = {key: tuple(value) if isinstance(value, list) else value for key, value in config.items()}
-    rebuilt = cls(cls.Config(**tuples))
+    rebuilt = cls(from_json(cls.Config(), config))
     loaded = load(finished(name))
     rebuilt.load_state_dict(loaded.state_dict())
     run = Run.open(finished(name))

@@ -20,7 +20,7 @@ r"""Transformer block: attention and a feed-forward network, each added to the r
 In a decoder a second attention, to the tokens of the encoder (cross-attention), stands between the two.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -171,24 +171,22 @@ def make_attention(
     )  # fmt: skip
 
 
-def rotary_by_layer(config: BlockConfig, rope: RoPE, context: int) -> list[RotaryEmbedding | None]:
-    """Rotary embedding of each layer, shared by layers of the same settings; None for a layer without (NoPE).
+def rotary_by_layer(config: BlockConfig, rope: RoPE, context: int) -> Iterator[RotaryEmbedding | None]:
+    """Yield the rotary embedding of each layer, shared by layers of the same settings; None for a layer without (NoPE).
 
     RoPE scaling is for layers that attend to all tokens, or for all layers where every one has a window.
     """
     tables: dict[tuple[float, bool], RotaryEmbedding] = {}
-    found: list[RotaryEmbedding | None] = []
     for layer in range(config.layers):
         theta = rope.theta[layer % len(rope.theta)]
         if not theta:
-            found.append(None)
+            yield None
             continue
         scaled = all(config.attention_window) or not config.window(layer)
         if (theta, scaled) not in tables:
             settings = rope if scaled else replace(rope, rope_scaling="none", rope_amplitude=1.0)
             tables[theta, scaled] = RotaryEmbedding(config.size_of_head, context, settings, theta)
-        found.append(tables[theta, scaled])
-    return found
+        yield tables[theta, scaled]
 
 
 class Block(nn.Module):

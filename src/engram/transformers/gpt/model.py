@@ -19,6 +19,8 @@ projections initialized to zero. `gpt2` returns the classic architecture: learne
 LayerNorm, weight tying.
 """
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -75,10 +77,10 @@ class GPT(FitMixin, nn.Module, generate.LanguageModel):
             self.position = nn.Embedding(config.context, config.width)
         elif config.position == "sinusoidal":
             self.register_buffer("sinusoid_TE", sinusoidal(config.context, config.width), persistent=False)
-        rotary: list[RotaryEmbedding | None] = [None] * config.layers
+        rotary: Iterator[RotaryEmbedding | None] = itertools.repeat(None, config.layers)
         if config.position == "rotary":
             rotary = rotary_by_layer(config, config.rope, config.context)
-        self.blocks = nn.ModuleList(Block(config, layer=i, causal=True, rotary=rotary[i]) for i in range(config.layers))
+        self.blocks = nn.ModuleList(Block(config, layer=i, causal=True, rotary=one) for i, one in enumerate(rotary))
         self.norm = make_norm(config)
         self.head = Linear(config.width, config.vocabulary, bias=False)
         if config.tie_embeddings:
