@@ -13,7 +13,7 @@ def command(argv: Sequence[str]) -> int:
     actions: dict[str, Callable[..., None]] = {"list": list_data, "get": get_data}
     if not argv or argv[0] in ("-h", "--help"):
         print("engram data list [--json]             every data set, and whether it is on this machine")
-        print("engram data get NAME [--file FILE]    download one now, or take it from an archive you have")
+        print("engram data get NAME [--file FILE]    download one now, or read it from a local archive")
         return 0
     if argv[0] not in actions:
         raise unknown("action of `engram data`", argv[0], actions)

@@ -14,11 +14,11 @@ def command(argv: Sequence[str]) -> int:
 
 
 def evaluate(run: str, data: str = "", resamples: int = 1000, json: bool = False) -> int:
-    """Evaluate a run on other data, with 95 % bootstrap intervals of classifiers and regressors.
+    """Evaluate a run on other data; classifiers and regressors get 95 % bootstrap intervals.
 
     Args:
         run: the run folder
-        data: name of a data set, of which the test split is used, or a path, of which everything is used
+        data: data set (its test split is used) or path (everything is used); required
         resamples: bootstrap samples; 0 disables the intervals
         json: print JSON instead of a table
     """

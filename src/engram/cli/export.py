@@ -18,8 +18,8 @@ def export(run: str, to: Literal["hf", "onnx", "word2vec"] = "hf", out: Path | N
 
     Args:
         run: run folder, or a Hugging Face checkpoint
-        to: hf, a folder that transformers opens, onnx, one file (of a VAE two, encoder and decoder), or word2vec,
-            vectors as gensim opens them: text, or binary if --out ends in .bin
+        to: hf: folder for transformers; onnx: one file (VAE: two, encoder and decoder); word2vec: vectors for gensim,
+            as text, or binary if --out ends in .bin
         out: where to; beside the run if not given
     """
     for path in write_onnx(run, out) if to == "onnx" else [write_export(run, to, out)]:

@@ -1,6 +1,7 @@
 """Help pages of the verbs whose flags depend on a recipe."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -44,12 +45,12 @@ def text(control: dict[str, Any]) -> str:
     """What a flag is, its options or bounds, and its default."""
     value = control["value"]
     shown = " ".join(map(str, value)) if isinstance(value, list) else repr(value) if value == "\n" else str(value)
-    parts = [control["help"]]
+    parts = [f"turn off: {control['help']}" if control["value"] is True else control["help"]]
     if control["kind"] == "choice":
         parts.append("{" + "|".join(map(str, control["options"])) + "}")
     if control.get("bounds"):
         parts.append(f"({control['bounds']})")
-    if control["kind"] != "bool" and shown:
+    if control["kind"] != "bool" and shown and value != Path():
         parts.append(f"[default: {shown}]")
     return " ".join(parts)
 

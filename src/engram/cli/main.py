@@ -24,20 +24,20 @@ from engram.core.memory import allocation_error, is_allocation_failure
 INTERRUPTED = 130
 """exit code of a program ended by Ctrl-C"""
 VERBS = {
-    "list": "List every recipe: name, title, part of the course, data.",
+    "list": "List every recipe (a system with its settings): name, title, part of the course, data.",
     "run": "Train a recipe: engram run NAME [flags], or resume a run: engram run --resume DIR.",
-    "sweep": "Search the hyper-parameters of a recipe: engram sweep NAME --lr 1e-4:1e-2 [flags].",
+    "sweep": "Tune the hyperparameters of a recipe: engram sweep NAME --lr 1e-4:1e-2 [flags].",
     "sample": "Sample from the model of a run: images, text, predictions: engram sample RUN [flags].",
     "predict": "Predict with the model of a run on new files: engram predict RUN FILES [--out FILE].",
     "evaluate": "Evaluate a run on other data, with confidence intervals: engram evaluate RUN --data DATA.",
-    "inspect": "Look inside the model of a run, as a page: engram inspect RUN [flags].",
+    "inspect": "Write a page on the inside of a model: engram inspect RUN [flags].",
     "attack": "Attack the classifier of a run with adversarial examples: engram attack RUN [flags].",
     "check": "Check a recipe's gradients against finite differences: engram check NAME [flags].",
     "report": "Write the report of a run, or a page that compares several: engram report RUN [RUN …].",
     "export": "Export a model to Hugging Face's format, ONNX or word2vec: engram export RUN --to FORMAT.",
     "data": "List and download data sets: engram data list, engram data get NAME.",
     "models": "List and download pretrained models: engram models list, engram models get NAME.",
-    "bench": "Benchmark engram beside its peers: engram bench, engram bench NAME.",
+    "bench": "Benchmark engram against other libraries: engram bench, engram bench NAME.",
     "lab": "Open the lab: a web page for every system, live.",
 }
 
@@ -157,7 +157,5 @@ def overview() -> int:
     for name, text in VERBS.items():
         table.add_row(f"[cyan]engram {name}[/cyan]", escape(text))
     console.print(table)
-    console.print(
-        "\nStart with `engram list`, then `engram run gpt`. Every verb has its own help: `engram run --help`."
-    )
+    console.print("\nStart with `engram list`, then `engram run gpt`. For help on a command: `engram sweep --help`.")
     return 0

@@ -12,8 +12,8 @@ def command(argv: Sequence[str]) -> int:
     actions: dict[str, Callable[..., None]] = {"list": list_models, "get": get_model}
     if not argv or argv[0] in ("-h", "--help"):
         print("engram models list [--json]             every pretrained model, and whether it is on this machine")
-        print("engram models get NAME [--file FILE]    download one now, or take it from an archive you have")
-        print("\nA name stands wherever a run folder does: engram sample NAME, engram inspect NAME, engram.load(NAME).")
+        print("engram models get NAME [--file FILE]    download one now, or read it from a local archive")
+        print("\nA name works wherever a run folder does: engram sample NAME, engram inspect NAME, engram.load(NAME).")
         return 0
     if argv[0] not in actions:
         raise unknown("action of `engram models`", argv[0], actions)

@@ -21,13 +21,13 @@ def command(argv: Sequence[str]) -> int:
     return call(predict, argv, "predict")
 
 
-def predict(run: str, files: tuple[str, ...], out: Path = Path(), batch: int = 256, json: bool = False) -> int:
+def predict(run: str, files: tuple[str, ...], out: Path | None = None, batch: int = 256, json: bool = False) -> int:
     """Predict with the model of a run: images, rows of a table, or lines of text.
 
     Args:
         run: the run folder of a classifier, a regressor, a translator or a masked language model
-        files: files, folders or globs; - reads lines of text from standard input
-        out: file of the predictions, which must not exist: .csv, .jsonl or .parquet [default: print CSV]
+        files: files, folders or globs (required); - reads lines of text from standard input
+        out: file of the predictions, which must not exist: .csv, .jsonl or .parquet; if not given, CSV is printed
         batch: inputs predicted at a time
         json: print a JSON object per line instead of CSV
     """
@@ -37,9 +37,9 @@ def predict(run: str, files: tuple[str, ...], out: Path = Path(), batch: int = 2
         raise EngramError("engram predict needs files to predict from: engram predict RUN FILES.")
     if batch < 1:
         raise EngramError(f"--batch must be at least 1, not {batch}.")
-    if out != Path() and out.suffix not in FORMATS:
+    if out and out.suffix not in FORMATS:
         raise EngramError(f"The predictions cannot be written as {out}: the name must end in {', '.join(FORMATS)}.")
-    if out.exists() and out != Path():
+    if out and out.exists():
         raise EngramError(f"{out} is there already: name another file, or remove it.")
     predictor = load_run_predictor(run)
     paths = [str(path) for path in predictor.find_files(files)]
@@ -49,15 +49,15 @@ def predict(run: str, files: tuple[str, ...], out: Path = Path(), batch: int = 2
             write(part)
             rows += len(part)
             status.update(f"{rows:,} predicted")
-    if out != Path():
+    if out:
         print(f"{rows:,} predictions in {out}")
     return 0
 
 
 @contextmanager
-def open_writer(out: Path, json: bool) -> Iterator[Callable[[list[Row]], None]]:
+def open_writer(out: Path | None, json: bool) -> Iterator[Callable[[list[Row]], None]]:
     """Yield a function that writes rows to a file, which appears when it is complete, or to standard output."""
-    if out == Path():
+    if out is None:
         yield JSONLines(sys.stdout).write if json else CSV(sys.stdout).write
         return
     temporary = out.with_name(f".{out.name}.part")

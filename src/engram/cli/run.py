@@ -47,7 +47,7 @@ class RunOptions(TrainOptions):
     out: Path = Path()
     """run folder [default: runs/NAME-1, runs/NAME-2 …]"""
     resume: bool = False
-    """resume if the folder already holds a run, instead of refusing"""
+    """resume the run in --out, or start one if there is none"""
 
 
 DEFAULT = TrainOptions()

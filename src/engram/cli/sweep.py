@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 USAGE = "engram sweep {} --FLAG LOW:HIGH --FLAG A,B,C [flags]"
 SYNTAX = (
-    "Validation chooses the values of the settings that are given as LOW:HIGH, a range, or as A,B,C, choices. A range "
+    "Searches settings given as a range LOW:HIGH or as choices A,B,C; the best validation result wins. A range "
     "is searched on a logarithmic scale if HIGH is at least 10 times LOW and both are above 0, and holds integers if "
     "the setting is an integer. One value fixes a setting, as in `engram run`."
 )
@@ -55,9 +55,9 @@ class SweepOptions(SessionOptions):
     """Where a sweep goes, how many trials it has, and how they are trained and shown."""
 
     trials: Annotated[int, Ge(1)] = 20
-    """number of trials; fewer if there are not so many combinations of choices"""
+    """number of trials, at most the number of combinations of choices"""
     prune: bool = True
-    """whether trials that are worse than others at the same step are ended early (ASHA)"""
+    """stop trials early that are worse than others at the same step (ASHA)"""
     out: Path = Path()
     """folder of the sweep; one that holds this sweep already is resumed [default: runs/NAME-sweep-1 …]"""
 

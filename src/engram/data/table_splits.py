@@ -23,7 +23,7 @@ class TableOptions(Settings):
     """Which column of a table is predicted, and which are not used."""
 
     target: str = ""
-    """tables: column to predict; by default one named target, label, class or y, or the last if it has classes"""
+    """tables: column to predict, never an input; by default target, label, class or y, or the last if it has classes"""
     ignore: tuple[str, ...] = ()
     """tables: columns that are not used"""
     task: Task = "auto"

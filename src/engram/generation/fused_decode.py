@@ -232,7 +232,6 @@ def _decode_layer(block: FusedLayer, h_E: Array, k_GSD: Array, v_GSD: Array, pos
     before, after = residual != OUTPUT_NORM, residual in (OUTPUT_NORM, SANDWICH_NORM)
     a_HD, hidden_F = np.empty((heads, size), np.float32), np.empty(len(U), np.float32)
     q_HD, x_E, y_E, z_E = np.empty((heads, size), np.float32), h_E.copy(), np.empty_like(h_E), np.empty_like(h_E)
-
     if before:
         _norm(h_E, block.norm_2E, eps, rms, x_E)
     for n in numba.prange(q_width + 2 * kv_width):  # (1)

@@ -1,9 +1,9 @@
 """Autoregressive text generation with a KV cache: sampling, beam search and speculative decoding.
 
-B rows, T tokens. A `LanguageModel` makes a decoder, which returns the logits after rows of tokens. The decoder of a
-Transformer keeps a KV cache: rows that grew cost only their new tokens, and rows that were cut back cost nothing. Rows
-of unequal length are left-padded behind a mask, each token keeps its own position id, and all rows end together. One
-token after one row goes through all layers in one fused kernel (`generation/fused_decode`).
+B rows (sequences), T tokens. A `LanguageModel` makes a decoder, which returns next-token logits for rows of tokens. The
+decoder of a Transformer keeps a KV cache and computes only the tokens after the cached prefix. Shorter rows are
+left-padded and masked; position ids count from the first real token. For one row, one fused kernel per layer computes
+each token (`generation/fused_decode`).
 """
 
 from abc import ABC, abstractmethod

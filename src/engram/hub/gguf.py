@@ -1,4 +1,4 @@
-"""Checkpoints in GGUF files: their settings and tensors by the names of transformers, from where families read them.
+"""GGUF checkpoints: settings and tensors, renamed to the names in transformers, which model families read.
 
 model = engram.load("SmolLM2-135M-Instruct.Q4_1.gguf")
 """

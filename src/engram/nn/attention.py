@@ -5,7 +5,7 @@ r"""Scaled dot-product attention, multi-head attention and the KV cache (Vaswani
     \text{attention}(Q, K, V) = A V                                         soft selection; (1) for \tau \to 0    (3)
     Q = x W_q + b_q,\quad K = z W_k + b_k,\quad V = z W_v + b_v             projections; self-attention: z = x   (4)
     \text{multi-head}(x, z) = \text{concat}(\text{head}_1, ..., \text{head}_H) W_o + b_o      multi-head         (5)
-    z \leftarrow c \tanh(z / c)                                            softcapping of scores z (Gemma 2)     (6)
+    s \leftarrow c \tanh(s / c)                                            softcapping of scores s (Gemma 2)     (6)
 
     Symbols:
         Q, K, V            queries, keys, values
@@ -18,8 +18,8 @@ r"""Scaled dot-product attention, multi-head attention and the KV cache (Vaswani
         H, G, D            heads, key/value heads, head width
 
 Boolean masks are true where a token may be attended to. With G < H, groups of heads share keys and values
-(grouped-query attention, GQA; Ainslie et al. 2023). With a sliding window a token attends to the last W tokens only, or
-without a causal mask to those at most W / 2 away. The fused kernel never forms A; with softcapping, and while the tap
+(grouped-query attention, GQA; Ainslie et al. 2023). With a sliding window of N tokens, a token attends to the last N
+only, or, if attention is not causal, to those within N / 2. The fused kernel never forms A; with softcapping, or while
 "weights" is watched, the reference form runs instead.
 """
 

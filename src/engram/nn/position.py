@@ -70,15 +70,15 @@ class RoPE(Settings):
     rotary_fraction: Annotated[float, Gt(0), Le(1)] = 1.0
     """fraction of each head that is rotated (partial RoPE)"""
     rope_scaling: Literal["none", "linear", "llama3", "yarn"] = "none"
-    """RoPE scaling, for more tokens than the model was trained on; layers with a window are not scaled"""
+    """RoPE scaling, to extend the context; skips layers with a window, unless all layers have one"""
     rope_factor: Annotated[float, Ge(1)] = 1.0
     """factor by which RoPE scaling lengthens the context"""
     original_context: Annotated[int, Ge(1)] = 8192
     """context length before RoPE scaling by llama3 or yarn"""
     low_rotations: Annotated[float, Gt(0)] = 1.0
-    """pairs that rotate fewer times over the original context are scaled in full (llama3, yarn)"""
+    """pairs with fewer rotations than this over the original context are scaled in full (llama3, yarn)"""
     high_rotations: Annotated[float, Gt(0)] = 4.0
-    """pairs that rotate more often over the original context are not scaled (llama3, yarn)"""
+    """pairs with more rotations than this over the original context are not scaled (llama3, yarn)"""
     rope_amplitude: Annotated[float, Ge(0)] = 1.0
     """factor of queries and keys after the rotation (yarn)"""
 

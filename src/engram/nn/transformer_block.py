@@ -17,7 +17,7 @@ r"""Transformer block: attention and a feed-forward network, each added to the r
         W_g          matrix of the gate
         B, T, E, F   batch, tokens, model width, feed-forward width
 
-In a decoder a second attention, to the tokens of the encoder (cross-attention), stands between the two.
+In a decoder, cross-attention to the encoder's tokens comes between attention and feed-forward. (9) has two norms.
 """
 
 from collections.abc import Callable, Iterator
@@ -110,7 +110,7 @@ class BlockConfig(Settings):
     attention_scale: Annotated[float, Ge(0)] = 0.0
     """factor of the attention scores; 0 means 1 / sqrt(head width)"""
     attention_softcap: Annotated[float, Ge(0)] = 0.0
-    """softcapping of the attention scores: they stay below this number; 0 disables"""
+    """softcap of the attention scores: they stay within ± this number; 0 disables"""
     dropout: Annotated[float, Ge(0), Lt(1)] = 0.0
     """dropout probability on the output of attention and feed-forward; 0 disables"""
     eps: Annotated[float, Ge(0)] = 1e-5

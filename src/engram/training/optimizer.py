@@ -30,7 +30,7 @@ class OptimizerConfig(Settings):
     adamw_lr: Annotated[float, Ge(0)] = 0.0
     """learning rate of the AdamW part (embeddings, heads, gains, biases) when the optimizer is Muon; 0 means lr"""
     schedule: Literal["constant", "cosine", "linear"] = "cosine"
-    """learning-rate decay after warmup"""
+    """shape of the learning-rate decay"""
     stable_fraction: Annotated[float, Ge(0), Lt(1)] = 0.0
     """fraction of all steps at the peak learning rate, before it decays"""
     warmup: Annotated[float, Ge(0), Lt(1)] = 0.05

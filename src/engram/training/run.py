@@ -1,4 +1,4 @@
-"""A run in progress: recipe, data, learner, batches and position.
+"""A run in progress: recipe, data, learner, batches, step.
 
 run = Run.start(recipe, path)    or    Run.resume(path)
 train(run, [ProgressBar()])                                   # training/train.py

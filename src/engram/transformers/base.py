@@ -118,7 +118,7 @@ class TextRecipe(Pretrained[M, Corpus]):
     data: str = "shakespeare"
     """data set of texts (`engram data list`), path of a .txt or a folder of them, of any size, or hf:NAME, streamed"""
     tokenizer: Kind = "characters"
-    """kind of tokenizer: characters, bytes, bpe, wordpiece or words; a checkpoint has its own"""
+    """kind of tokenizer; with --from, that of the checkpoint is used"""
     vocab_size: int = 2000
     """vocabulary size of bpe, wordpiece and words tokenizers"""
 

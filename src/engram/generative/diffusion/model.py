@@ -6,7 +6,7 @@ r"""Denoising diffusion (Sohl-Dickstein et al. 2015; Ho, Jain & Abbeel 2020) wit
     v = a_t \epsilon - s_t x_0                                                  velocity, predicted instead        (4)
     x_0 = (x_t - s_t \epsilon) / a_t = a_t x_t - s_t v                          predicted clean sample             (5)
     \hat x = \hat x_\emptyset + (1 + w) (\hat x_y - \hat x_\emptyset)           classifier-free guidance           (6)
-    L_t = 1/2 (a_{t-1}^2 / s_{t-1}^2 - a_t^2 / s_t^2) ||x_0 - \hat x_0||^2      diffusion loss at time t           (7)
+    L_t = 1/2 (a_{t-1}^2 / s_{t-1}^2 - a_t^2 / s_t^2) ||x_0 - \hat x_0||^2      loss at time t > 1                 (7)
     -\log p(x_0) \le \sum_t L_t + KL_T - \log p(x_0|x_1)                        variational bound                  (8)
 
     Symbols:
@@ -19,7 +19,7 @@ r"""Denoising diffusion (Sohl-Dickstein et al. 2015; Ho, Jain & Abbeel 2020) wit
         B, T              batch, time steps
 
 Equation (1) is never computed. Noise schedules: "linear", \beta from 1e-4 to 0.02 (Ho et al. 2020); "cosine", a_t the
-cosine of an angle that grows uniform (Nichol & Dhariwal 2021); "log-snr", the log of the signal-to-noise ratio linear
+cosine of a linearly growing angle (Nichol & Dhariwal 2021); "log-snr", the log of the signal-to-noise ratio linear
 between given knots. Velocity: Salimans & Ho 2022; guidance: Ho & Salimans 2022; bound: Kingma et al. 2021. The samplers
 are those of `diffusion/samplers.py`.
 """

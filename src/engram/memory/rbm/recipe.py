@@ -38,7 +38,7 @@ class RBMSampleArgs(SampleArgs):
 @register
 @dataclass(frozen=True, kw_only=True)
 class RBMRecipe(BoltzmannRecipe[RBM]):
-    """Restricted Boltzmann machine of binary units, trained by contrastive divergence, without a loss."""
+    """Generative model of binary units, trained by contrastive divergence, not by a loss."""
 
     name: ClassVar[str] = "rbm"
     title: ClassVar[str] = "Restricted Boltzmann machine"

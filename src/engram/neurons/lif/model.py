@@ -6,8 +6,8 @@ r"""Leaky integrate-and-fire (LIF) neuron (Lapicque 1907), dimensionless: rest a
     t_1 = \tau_m \ln((v_{in} - v(0)) / (v_{in} - 1))                            time to threshold, v_in > 1     (4)
     r = 1 / (\tau_{ref} - \tau_m \ln(1 - 1 / v_{in}))                           firing rate; 0 for v_in <= 1    (5)
 
-The input is constant during a time step, so (3) is exact and (4) is the spike time within the step: spike times do not
-depend on the step. `exact=False` does what most simulators do: spikes fall on the ends of time steps, which lengthens
+The input is constant during a time step, so (3) is exact, and (4) gives the exact spike time within the step.
+`exact=False` does what most simulators do: spikes fall on the ends of time steps, which lengthens
 each interval by half a step on average, and the refractory period is rounded to whole steps.
 
 Symbols:

@@ -1,11 +1,11 @@
 """Compiled kernel of word2vec with negative sampling: numba, compiled for each width at its first use, cached on disk.
 
-Inputs are processed four at a time against outputs in threes and sixes, so that a loaded row is used for several
-products; positions that are left over get a gradient of zero. Random numbers are splitmix64's, with a seed from the
+Inputs are processed in blocks of 4 and outputs in blocks of 3 or 6, so that each loaded row serves several products;
+padding gets a gradient of zero. Random numbers are splitmix64's, with a seed from the
 learner, so one worker is reproducible bit for bit. Several workers write to the same tables without locks (Hogwild!,
 Niu et al. 2011).
 
-V words, E width, K outputs, whose rows are gathered in Y. Numbers in brackets are the equations of `word2vec.model`.
+V: words, E: width, K: outputs, gathered as rows of Y. Numbers in parentheses: equations of `word2vec.model`.
 """
 
 import functools

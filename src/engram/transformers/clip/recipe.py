@@ -117,7 +117,7 @@ class CLIPRecipe(Pretrained[CLIP, CaptionedImages]):
     items: int = 20_000
     """number of images to generate, for --data shapes"""
     tokenizer: Kind = "words"
-    """kind of tokenizer: characters, bytes, bpe, wordpiece or words; a checkpoint has its own"""
+    """kind of tokenizer; with --from, that of the checkpoint is used"""
     vocab_size: int = 4000
     """vocabulary size of bpe, wordpiece and words tokenizers"""
     augment: Augment = field(default_factory=Augment)

@@ -1,7 +1,7 @@
 r"""GPT: a causal Transformer, trained to predict the next token (Radford et al. 2018, 2019).
 
     h_0 = E[x] + P                                        token and position embedding; RoPE rotates q and k     (1)
-    h_l = \text{block}_l(h_{l-1})                         causal: a token attends to earlier tokens              (2)
+    h_l = \text{block}_l(h_{l-1})                         causal: a token attends to itself and the past         (2)
     p(x_{t+1} | x_{\le t}) = \text{softmax}(\text{norm}(h_L) W)      W is E^T with weight tying                      (3)
     L = -\sum_t \log p(x_{t+1} | x_{\le t})               cross-entropy                                          (4)
     z \leftarrow c \tanh(z / c)                            softcapping of logits z (Gemma 2)                      (5)
@@ -14,8 +14,8 @@ r"""GPT: a causal Transformer, trained to predict the next token (Radford et al.
         c          softcap: logits stay between -c and c
         B, T, V    batch, tokens, vocabulary
 
-The defaults train fastest on a CPU: rotary position embedding (RoPE), LayerNorm without affine, QK-norm, ReLU², output
-projections initialized to zero. `gpt2` returns the classic architecture: learned positions, biases, GELU, gains in
+The defaults train fastest on a CPU: rotary position embedding (RoPE), LayerNorm without gain and bias, QK-norm, ReLU²,
+output projections initialized to zero. `gpt2` returns the classic architecture: learned positions, biases, GELU, affine
 LayerNorm, weight tying.
 """
 
@@ -60,9 +60,9 @@ class GPT(FitMixin, nn.Module, generate.LanguageModel):
         rope: RoPE = field(default_factory=RoPE)
         """settings of the rotary embedding"""
         embedding_scale: Annotated[float, Gt(0)] = 1.0
-        """factor of the token embedding"""
+        """factor by which the token embedding is multiplied"""
         logit_softcap: Annotated[float, Ge(0)] = 0.0
-        """softcapping of the logits: they stay below this number; 0 disables"""
+        """softcap of the logits: they stay within ± this number; 0 disables"""
 
         def __post_init__(self) -> None:
             super().__post_init__()

@@ -87,7 +87,7 @@ class TranslateRecipe(Pretrained[Transformer, TextPairs]):
     batch: int = 64
     """pairs per batch"""
     tokenizer: Kind = "characters"
-    """kind of tokenizer: characters, bytes, bpe, wordpiece or words; a checkpoint has its own"""
+    """kind of tokenizer; with --from, that of the checkpoint is used"""
     vocab_size: int = 6000
     """vocabulary size of bpe, wordpiece and words tokenizers"""
     label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.0
