@@ -44,7 +44,7 @@ def test_the_kernel_computes_what_the_block_computes(config, bits):
     model(x_1T[:, :4], cache=cache)
     made = prepare_layers(model.blocks)
     for t in range(4, 10):
-        h_BTE = model.embed(x_1T[:, t : t + 1], t)
+        h_BTE = model.embed_tokens(x_1T[:, t : t + 1], t)
         decode_token(made, h_BTE[0, 0], cache)
         torch.testing.assert_close(model.logits(h_BTE)[0, 0], whole_TV[t], atol=2e-5, rtol=1e-5)
         assert cache[0].length == t + 1

@@ -115,7 +115,7 @@ class TransformerDecoder:
             layer.length = cached
         self.x_BT, self.padding_B = x_BT, padding_B
         if self.fused_layers is not None and x_BT[:, cached:].shape == (1, 1) and cached and not is_watching():
-            h_BTE = self.model.embed(x_BT[:, cached:], cached)
+            h_BTE = self.model.embed_tokens(x_BT[:, cached:], cached)
             decode_token(self.fused_layers, h_BTE[0, 0], self.cache)
             return self.model.logits(h_BTE)
         cache = self.cache if self.cached else None

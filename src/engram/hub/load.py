@@ -19,6 +19,7 @@ from engram.core.registry import registry
 from engram.data.dataset import Info
 from engram.data.tokenizer import Tokenizer
 from engram.hub import huggingface
+from engram.hub.embedding import TextEmbedder
 from engram.hub.predict import Predictor
 from engram.hub.predictors import find_predictor
 from engram.nn.lora import apply_lora, lora_rank, merge_lora
@@ -74,8 +75,10 @@ def load_run_predictor(source: str | Path) -> Predictor:
 
 
 def attach_tokenizer(model: nn.Module, tokenizer: Tokenizer | None) -> nn.Module:
-    """Set `model.tokenizer`."""
+    """Set `model.tokenizer`, and `model.embed` of a model whose tokens have vectors."""
     model.tokenizer = tokenizer  # type: ignore[assignment]
+    if tokenizer is not None and getattr(model, "embeds_texts", False):
+        model.embed = TextEmbedder(model)  # type: ignore[assignment]
     return model
 
 

@@ -40,6 +40,9 @@ IGNORE_INDEX = -100
 class BERT(FitMixin, nn.Module):
     """Transformer encoder with a masked language model head and an optional pooler."""
 
+    embeds_texts = True
+    """whether its tokens have vectors that are pooled to that of a text (hub/embedding.py)"""
+
     @dataclass(frozen=True, kw_only=True)
     class Config(BlockConfig):
         vocabulary: FromData[int] = 1000
@@ -84,7 +87,7 @@ class BERT(FitMixin, nn.Module):
 
     def encode(self, x_BT: Tensor, valid_BT: Tensor | None = None, type_BT: Tensor | None = None) -> Tensor:
         """Encode each token as a vector, B × T × E; zeros for padding."""
-        h_BTE = self.embed(x_BT, type_BT)
+        h_BTE = self.embed_tokens(x_BT, type_BT)
         if valid_BT is None:
             for block in self.blocks:
                 h_BTE = block(h_BTE)  # (2)
@@ -100,7 +103,7 @@ class BERT(FitMixin, nn.Module):
             h_NE = block.forward_unpadded(h_NE, lengths)  # type: ignore[operator]
         return torch.zeros_like(h_BTE).masked_scatter(valid_BT[..., None], h_NE)
 
-    def embed(self, x_BT: Tensor, type_BT: Tensor | None = None) -> Tensor:
+    def embed_tokens(self, x_BT: Tensor, type_BT: Tensor | None = None) -> Tensor:
         """Embedding (1), B × T × E."""
         h_BTE = self.embedding(x_BT) + self.position.weight[: x_BT.shape[1]]
         if self.config.types:

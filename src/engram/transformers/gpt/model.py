@@ -32,7 +32,7 @@ from torch.nn import functional as F
 from engram.core.config import FromData
 from engram.core.errors import EngramError
 from engram.core.fit import FitMixin
-from engram.core.tap import tap
+from engram.core.tap import is_watching, tap
 from engram.generation import generate
 from engram.nn.attention import KVCache, QKNorm
 from engram.nn.linear import Linear
@@ -42,6 +42,9 @@ from engram.nn.transformer_block import PROJECTIONS, Block, BlockConfig, FFActiv
 
 class GPT(FitMixin, nn.Module, generate.LanguageModel):
     """Causal Transformer language model."""
+
+    embeds_texts = True
+    """whether its tokens have vectors that are pooled to that of a text (hub/embedding.py)"""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(BlockConfig):
@@ -115,12 +118,27 @@ class GPT(FitMixin, nn.Module, generate.LanguageModel):
 
         With a KV cache, x continues where the cache ends. `mask` and `position_ids` are for left-padded rows.
         """
-        h_BTE = self.embed(x_BT, cache[0].length if cache else 0, position_ids_BT)  # (1)
+        h_BTE = self.embed_tokens(x_BT, cache[0].length if cache else 0, position_ids_BT)  # (1)
         for i, block in enumerate(self.blocks):
             h_BTE = block(h_BTE, mask=mask, position_ids_BT=position_ids_BT, cache=cache[i] if cache else None)  # (2)
         return self.logits(h_BTE[:, -last:] if last else h_BTE)
 
-    def embed(self, x_BT: Tensor, start: int = 0, position_ids_BT: Tensor | None = None) -> Tensor:
+    def encode(self, x_BT: Tensor, valid_BT: Tensor | None = None) -> Tensor:
+        """Encode each token as a vector, B × T × E, after the last norm; zeros for padding, which follows a text."""
+        if valid_BT is None or is_watching():  # a causal model never looks at what follows
+            h_BTE = self.embed_tokens(x_BT)
+            for block in self.blocks:
+                h_BTE = block(h_BTE)
+            return self.norm(h_BTE) if valid_BT is None else self.norm(h_BTE) * valid_BT[..., None]
+        lengths = [length for length in valid_BT.sum(1).tolist() if length]
+        position_ids_1N = torch.cat([torch.arange(length) for length in lengths])[None]
+        h_NE = self.embed_tokens(x_BT[valid_BT][None], position_ids_BT=position_ids_1N)[0]
+        for block in self.blocks:
+            h_NE = block.forward_unpadded(h_NE, lengths)  # type: ignore[operator]
+        zeros_BTE = h_NE.new_zeros(*x_BT.shape, h_NE.shape[1])
+        return zeros_BTE.masked_scatter(valid_BT[..., None], self.norm(h_NE))
+
+    def embed_tokens(self, x_BT: Tensor, start: int = 0, position_ids_BT: Tensor | None = None) -> Tensor:
         """Token embedding plus position, B × T × E."""
         h_BTE = self.embedding(x_BT)
         if self.config.embedding_scale != 1:

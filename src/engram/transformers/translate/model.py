@@ -80,7 +80,7 @@ class Transformer(FitMixin, nn.Module):
                     nn.init.zeros_(module.bias)
         nn.init.normal_(self.embedding.weight, std=self.config.width**-0.5)
 
-    def embed(self, x_BT: Tensor, start: int = 0) -> Tensor:
+    def embed_tokens(self, x_BT: Tensor, start: int = 0) -> Tensor:
         """Token embedding plus position encoding, B × T × E."""
         scale = math.sqrt(self.config.width) if self.config.scale_embedding else 1.0
         h_BTE = self.embedding(x_BT) * scale + self.position_TE[start : start + x_BT.shape[1]]
@@ -89,7 +89,7 @@ class Transformer(FitMixin, nn.Module):
     def encode(self, x_BS: Tensor) -> tuple[Tensor, Tensor]:
         """Encode the source, B × S × E; also return the mask that is false for padding."""
         valid_B11S = (x_BS != self.config.pad_id)[:, None, None]
-        z_BSE = tap("source", self.embed(x_BS))
+        z_BSE = tap("source", self.embed_tokens(x_BS))
         for block in self.encoder:
             z_BSE = block(z_BSE, mask=valid_B11S)  # (1)
         return self.encoder_norm(z_BSE), valid_B11S
@@ -98,7 +98,7 @@ class Transformer(FitMixin, nn.Module):
         self, y_BT: Tensor, z_BSE: Tensor, valid_B11S: Tensor, cache: list[tuple[KVCache, KVCache]] | None = None
     ) -> Tensor:
         """Logits of the next token after each of y, B × T × V; with a KV cache, y continues where the cache ends."""
-        h_BTE = tap("target", self.embed(y_BT, cache[0][0].length if cache else 0))
+        h_BTE = tap("target", self.embed_tokens(y_BT, cache[0][0].length if cache else 0))
         for i, block in enumerate(self.decoder):
             self_cache, cross_cache = cache[i] if cache else (None, None)
             encoded = {"encoded_BSE": z_BSE, "encoded_mask": valid_B11S, "cross_cache": cross_cache}
