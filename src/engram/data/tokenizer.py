@@ -34,8 +34,11 @@ WORD_START = "▁"
 class Tokenizer:
     """Encodes a text as a list of token ids and decodes it back; `backend` is the tokenizer of the library."""
 
-    def __init__(self, backend: HFTokenizer, eos_token: str = "") -> None:
-        self.backend, self.eos_token = backend, eos_token
+    def __init__(
+        self, backend: HFTokenizer, *, bos_token: str = "", eos_token: str = "", chat_template: str = ""
+    ) -> None:
+        """The special tokens and the template of a chat are those of a checkpoint, where it names them."""
+        self.backend, self.bos_token, self.eos_token, self.chat_template = backend, bos_token, eos_token, chat_template
 
     # ------------------------------------------------------------------ training, loading, saving
 
@@ -70,7 +73,7 @@ class Tokenizer:
     def load(cls, path: Path) -> "Tokenizer":
         """Load a tokenizer.json, or a folder that has one, a vocab.txt, or a vocab.json and merges.txt."""
         with wrap_errors(f"The tokenizer in {path} cannot be read"):
-            return cls(_check(_read(path)))
+            return cls(_check(_read(path)), **_read_roles(path))
 
     @classmethod
     def from_bytes(cls, content: bytes) -> "Tokenizer":
@@ -254,6 +257,25 @@ def _read(path: Path) -> HFTokenizer:
 def _tokenizer_config(path: Path) -> dict[str, object]:
     file = path / "tokenizer_config.json"
     return json.loads(file.read_text()) if file.exists() else {}
+
+
+def _read_roles(path: Path) -> dict[str, str]:
+    """Read the special tokens and the chat template of a folder, as strings."""
+    if not path.is_dir():
+        return {}
+    about = _tokenizer_config(path)
+    found: dict[str, str] = {}
+    for role in ("bos_token", "eos_token"):
+        value = about.get(role)
+        value = value.get("content") if isinstance(value, dict) else value
+        found[role] = value if isinstance(value, str) else ""
+    template = about.get("chat_template")
+    if isinstance(template, list):  # several, by name
+        named = {one.get("name"): one.get("template") for one in template if isinstance(one, dict)}
+        template = named.get("default")
+    if (path / "chat_template.jinja").is_file():
+        template = (path / "chat_template.jinja").read_text(encoding="utf-8")
+    return {**found, "chat_template": template if isinstance(template, str) else ""}
 
 
 def _read_wordpiece(path: Path) -> HFTokenizer:

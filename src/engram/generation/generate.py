@@ -154,10 +154,11 @@ def stream(
     generator: torch.Generator | None = None,
     eos_id: int | None = None,
     cached: bool = True,
+    decoder: Decoder | None = None,
 ) -> Iterator[int]:
-    """Yield the continuation of a prompt, token by token."""
+    """Yield the continuation of a prompt, token by token; a `decoder` of before has the start of it in its cache."""
     for tokens in stream_batch(
-        model, [prompt], max_new_tokens, params, generator=generator, eos_id=eos_id, cached=cached
+        model, [prompt], max_new_tokens, params, generator=generator, eos_id=eos_id, cached=cached, decoder=decoder
     ):
         yield tokens[0]
 
@@ -171,10 +172,11 @@ def stream_batch(
     generator: torch.Generator | None = None,
     eos_id: int | None = None,
     cached: bool = True,
+    decoder: Decoder | None = None,
 ) -> Iterator[list[int]]:
     """Yield the next token of each prompt, of any lengths, until all have ended."""
     check_prompts(model, prompts)
-    rows, decoder = [list(prompt) for prompt in prompts], model.make_decoder(cached=cached)
+    rows, decoder = [list(prompt) for prompt in prompts], decoder or model.make_decoder(cached=cached)
     ended = [False] * len(prompts)
     for _ in range(max_new_tokens):
         logits_BV = decoder(rows)[:, -1]

@@ -78,6 +78,8 @@ def read_settings(file: GGUFFile) -> HFConfig:
         if type(about.get(name)) is not int or about[name] < 1:
             raise EngramError(f"{file.path} is damaged: {kind}.{name} is no whole number above 0.")
     settings: HFConfig = {theirs: about[name] for name, theirs in SETTINGS.items() if name in about}
+    if wrong := [name for name, value in settings.items() if type(value) not in (int, float)]:
+        raise EngramError(f"The model in {file.path} has no single number as {wrong[0]}, which is not known here.")
     embedding = file.tensors.get("token_embd.weight")
     settings |= {
         "model_type": FAMILIES[kind],

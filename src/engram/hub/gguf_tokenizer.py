@@ -40,7 +40,13 @@ def read_tokenizer(file: GGUFFile) -> Tokenizer:
         else:
             raise EngramError(f"The tokenizer in {file.path} is a {kind!r}; gpt2 and llama are known.")
         add_special_tokens(backend, about, tokens)
-    return Tokenizer(backend, eos_token=token_of(about, tokens, "eos"))
+    template = file.metadata.get("tokenizer.chat_template")
+    return Tokenizer(
+        backend,
+        bos_token=token_of(about, tokens, "bos"),
+        eos_token=token_of(about, tokens, "eos"),
+        chat_template=template if isinstance(template, str) else "",
+    )
 
 
 def byte_level(about: Mapping[str, Any], tokens: list[str]) -> HFTokenizer:
