@@ -74,7 +74,7 @@ def converse(chat: Any) -> int:
         print("Type a message, or /help. Ctrl-D ends.")
     while (line := read_line("> " if is_terminal else "")) is not None:
         if line.startswith("/"):
-            if not obey(chat, line):
+            if not run_command(chat, line):
                 return 0
         elif line.strip():
             print_reply(chat, line)
@@ -106,8 +106,8 @@ def print_reply(chat: Any, line: str) -> None:
     print()
 
 
-def obey(chat: Any, line: str) -> bool:
-    """Obey a command; return whether the conversation goes on."""
+def run_command(chat: Any, line: str) -> bool:
+    """Run a command; return whether the conversation goes on."""
     name, _, rest = line.partition(" ")
     if name == "/exit":
         return False
