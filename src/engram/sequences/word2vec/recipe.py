@@ -18,15 +18,17 @@ from engram.core.registry import register
 from engram.core.seeding import generator
 from engram.data import corpus, phrases
 from engram.data.corpus import Corpus
+from engram.data.dataset import Info
 from engram.data.sentences import SentenceLoader, count_words, get_words, take_sentences, train_word_tokenizer
 from engram.data.tokenizer import Tokenizer
+from engram.hub.huggingface import Checkpoint
 from engram.plots.figure import Figure
 from engram.sequences.word2vec import plots
 from engram.sequences.word2vec.evaluation import benchmark_figures, benchmark_metrics, load_benchmarks
 from engram.sequences.word2vec.learner import FullSoftmax, NegativeSampling, Word2VecTraining
 from engram.sequences.word2vec.model import Word2Vec, context_pairs, noise_distribution
 from engram.sequences.word2vec.vectors import WordVectors
-from engram.transformers.base import TOKENIZER
+from engram.transformers.base import TOKENIZER, require_tokenizer
 
 EVALUATED_WORDS, EVALUATED_PAIRS = 50_000, 10_000
 FIRST_RANK, LAST_RANK = 100, 1000
@@ -134,6 +136,10 @@ class Word2VecRecipe(Recipe[Word2Vec, Corpus]):
         """Open the text, by lines or by windows."""
         return corpus.read_text(self.data, "lines" if self.lines else "windows")
 
+    def data_of_checkpoint(self, checkpoint: Checkpoint, info: Info) -> Corpus:
+        """Return data without a text: the vocabulary, all that pretrained vectors need."""
+        return Corpus(info, require_tokenizer(checkpoint.tokenizer, checkpoint.path), {})
+
     def files(self, data: Corpus) -> Mapping[str, bytes]:
         return {TOKENIZER: data.tokenizer.to_bytes()}
 
@@ -170,6 +176,14 @@ class Word2VecRecipe(Recipe[Word2Vec, Corpus]):
         random = generator(self.seed, "negatives")
         negative = torch.multinomial(p_V, len(chosen) * self.training.negative, True, generator=random)
         return {"loss": model.loss(input_B, output_B, negative.view(len(chosen), -1)).item()}
+
+    @staticmethod
+    def benchmark(model: Word2Vec) -> tuple[dict[str, float], int]:
+        """Evaluate a model with its tokenizer on the benchmarks; also return how many questions they have."""
+        vectors = WordVectors.from_model(model, get_words(model.tokenizer))  # type: ignore[arg-type]
+        analogies, pairs = load_benchmarks()
+        questions = sum(map(len, analogies.values())) + sum(map(len, pairs.values()))
+        return benchmark_metrics(vectors), questions
 
     # ------------------------------------------------------------------ figures and samples
 

@@ -7,7 +7,7 @@ r"""Word vectors: most similar words, analogies, the odd one out, and benchmarks
         a, b, c, d    word vectors
         \hat{a}       a divided by its length
 
-vectors = WordVectors.load("vectors.txt")       # word2vec's text or binary format, or safetensors
+vectors = WordVectors.load("vectors.txt")       # word2vec's text or binary format, or safetensors; "glove"
 vectors.most_similar("king")                    # [("queen", 0.81), …]
 vectors.analogy("man", "king", "woman")         # [("queen", 0.77), …]
 """
@@ -23,11 +23,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engram.core.errors import EngramError
+from engram.data.sentences import get_words
+from engram.hub.huggingface import is_checkpoint, load_checkpoint
+from engram.hub.models import MODELS
 from engram.sequences.word2vec import files
 from engram.sequences.word2vec.model import Word2Vec
 
-ANALOGY_BATCH = 1024
-"""analogies per batch"""
+ANALOGY_BYTES = 1 << 28
+"""memory of the cosines of a batch of analogies with all words"""
 
 
 class WordVectors:
@@ -42,9 +45,19 @@ class WordVectors:
 
     @classmethod
     def load(cls, path: str | Path) -> "WordVectors":
-        """Load a file in word2vec's text or binary format, gzipped or not, safetensors, or a run folder."""
+        """Load a file in word2vec's text or binary format, gzipped or not, safetensors, a run folder, or "glove"."""
+        if is_checkpoint(Path(path)) or (str(path) in MODELS and not Path(path).exists()):
+            return cls.from_checkpoint(path)
         words, vectors = files.read_vectors(Path(path))
         return cls(words, vectors)
+
+    @classmethod
+    def from_checkpoint(cls, source: str | Path) -> "WordVectors":
+        """Return the vectors of a pretrained model, by its name or in its folder."""
+        found = load_checkpoint(source)
+        if not isinstance(found.model, Word2Vec) or found.tokenizer is None:
+            raise EngramError(f"{source} holds a {type(found.model).__name__}, which has no word vectors.")
+        return cls.from_model(found.model, get_words(found.tokenizer))
 
     @classmethod
     def from_model(cls, model: Word2Vec, names: Sequence[str]) -> "WordVectors":
@@ -132,7 +145,7 @@ class WordVectors:
     def _count_correct(self, question_N4: Tensor, vocabulary: int) -> int:
         """Return how many questions are answered correctly by (2)."""
         unit_VE, correct = self.unit_VE[:vocabulary], 0
-        for row_B4 in question_N4.split(ANALOGY_BATCH):
+        for row_B4 in question_N4.split(max(1, ANALOGY_BYTES // (4 * vocabulary))):
             a_B, b_B, c_B, d_B = row_B4.unbind(1)
             cosine_BV = (unit_VE[b_B] - unit_VE[a_B] + unit_VE[c_B]) @ unit_VE.T
             cosine_BV.scatter_(1, row_B4[:, :3], -torch.inf)
