@@ -27,12 +27,13 @@ PREDICTING = [
     "mlp",
     "predictive-coding",
     "resnet",
+    "rnn-attention",
     "spiking-classifier",
     "trades",
     "translate",
     "vit",
 ]
-CLASSIFIERS = [name for name in PREDICTING if name not in ("bert", "predictive-coding", "translate")]
+CLASSIFIERS = [name for name in PREDICTING if name not in ("bert", "predictive-coding", "rnn-attention", "translate")]
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -128,12 +129,13 @@ def test_a_series_is_predicted_step_by_step_in_its_own_units(engram, refused, tm
     assert "takes 2 values at every step" in refused("predict", tmp_path / "run", tmp_path / "one.csv")
 
 
-def test_translations_are_the_models_own(finished, engram, tmp_path):
+@pytest.mark.parametrize("name", ["translate", "rnn-attention"])
+def test_translations_are_the_models_own(name, finished, engram, tmp_path):
     lines = ["3 march 2001", "12/05/1999"]
     (tmp_path / "dates.txt").write_text("\n".join(lines))
-    answer = engram("predict", finished("translate"), tmp_path / "dates.txt", "--json")
+    answer = engram("predict", finished(name), tmp_path / "dates.txt", "--json")
     rows = [json.loads(line) for line in answer.out.splitlines()]
-    model = library.load(finished("translate"))
+    model = library.load(finished(name))
     own = [model.tokenizer.decode(model.translate(torch.tensor([model.tokenizer.encode(line)]))[0]) for line in lines]
     assert [row["prediction"] for row in rows] == own == model.predict(lines)
     assert [row["input"] for row in rows] == [f"{tmp_path / 'dates.txt'}:{i}" for i in (1, 2)]

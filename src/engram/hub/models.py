@@ -62,6 +62,17 @@ MODELS = {
             sha256="5c2b08fb0cd00b1f5ef01192099fdd09621bad6c9a03683091543496b1b2fee2",
         ),
     ),
+    "g2p": PretrainedModel(
+        title="g2p-en: a GRU encoder-decoder from English letters to phonemes",
+        license="Apache-2.0",
+        megabytes=3,
+        archive=Archive(
+            "pip",
+            "g2p-en==2.1.0",
+            ("g2p_en/checkpoint20.npz",),
+            sha256="2a7aabf1fc7f270fcc3349881407988c9245173c2413debbe5432f4a4f31319f",
+        ),
+    ),
 }
 """models by name"""
 

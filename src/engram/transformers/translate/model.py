@@ -109,10 +109,13 @@ class Transformer(FitMixin, nn.Module):
         """Logits of the next token after each of y, B × T × V."""
         return self.decode(y_BT, *self.encode(x_BS))
 
+    def shift_right(self, y_BT: Tensor) -> Tensor:
+        """What the decoder reads while it is taught to write y: the padding token and all but the last of y."""
+        return torch.cat([torch.full_like(y_BT[:, :1], self.config.pad_id), y_BT[:, :-1]], 1)
+
     def loss(self, x_BS: Tensor, y_BT: Tensor, label_smoothing: float = 0.0) -> Tensor:
         """Cross-entropy over the tokens of y that are not padding; the decoder reads y shifted by one."""
-        shifted_BT = torch.cat([torch.full_like(y_BT[:, :1], self.config.pad_id), y_BT[:, :-1]], 1)
-        logits = self(x_BS, shifted_BT).flatten(0, 1)
+        logits = self(x_BS, self.shift_right(y_BT)).flatten(0, 1)
         pad_id = self.config.pad_id
         return F.cross_entropy(logits, y_BT.flatten(), ignore_index=pad_id, label_smoothing=label_smoothing)  # (4)
 
