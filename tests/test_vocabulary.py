@@ -61,6 +61,8 @@ TERMS = {
     "nucleus": "generation/sampling.py",
     "repetition penalty": "generation/sampling.py",
     "beam search": "generation/sampling.py",
+    "alignment": "sequences/rnn_attention/model.py",
+    "teacher forcing": "sequences/rnn_attention/model.py",
     "speculative": "generation/generate.py",
     "max_new_tokens": "generation/generate.py",
     "fused decode": "generation/fused_decode.py",

@@ -5,5 +5,6 @@ from .lstm.model import LSTM as LSTM
 from .mingru.model import MinGRU as MinGRU
 from .mingru.model import MinLSTM as MinLSTM
 from .rnn.model import RNN as RNN
+from .rnn_attention.model import Seq2Seq as Seq2Seq
 from .word2vec.model import Word2Vec as Word2Vec
 from .word2vec.vectors import WordVectors as WordVectors

@@ -25,6 +25,7 @@ whole target at once; Bahdanau et al. ask with the previous state and feed the c
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
@@ -104,7 +105,11 @@ class AdditiveAttention(Attention):
         return torch.tanh(self.query(h_BTE)[:, :, None] + key_BSE[:, None]) @ self.v  # (5)
 
 
-ATTENTIONS = {"additive": AdditiveAttention, "dot": DotAttention, "general": GeneralAttention}
+ATTENTIONS: dict[str, Callable[[int], Attention]] = {
+    "additive": AdditiveAttention,
+    "dot": DotAttention,
+    "general": GeneralAttention,
+}
 
 
 class Encoded(NamedTuple):

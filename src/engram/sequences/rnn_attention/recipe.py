@@ -61,9 +61,11 @@ class RNNAttentionRecipe(TranslationRecipe[Seq2Seq]):
     """optimizer and learning-rate schedule"""
 
     def make_model(self, data: TextPairs) -> Seq2Seq:
-        tokenizer = data.tokenizer
-        ids = {"pad_id": tokenizer.pad_id or 0, "start_id": tokenizer.pad_id or 0, "eos_id": tokenizer.eos_id or 0}
-        return Seq2Seq(replace(self.model, vocabulary=tokenizer.vocab_size, **ids))
+        tokenizer, pad_id = data.tokenizer, data.tokenizer.pad_id or 0
+        config = replace(
+            self.model, vocabulary=tokenizer.vocab_size, pad_id=pad_id, start_id=pad_id, eos_id=tokenizer.eos_id or 0
+        )
+        return Seq2Seq(config)
 
     def figures(self, learner: Learner[Seq2Seq], data: TextPairs) -> Iterator[Figure]:
         model, test = learner.model, data["test"]
