@@ -61,7 +61,7 @@ TERMS = {
     "nucleus": "generation/sampling.py",
     "repetition penalty": "generation/sampling.py",
     "beam search": "generation/sampling.py",
-    "alignment": "sequences/rnn_attention/model.py",
+    "alignment": "sequences/rnn_attention/plots.py",
     "teacher forcing": "sequences/rnn_attention/model.py",
     "speculative": "generation/generate.py",
     "max_new_tokens": "generation/generate.py",

@@ -206,7 +206,7 @@ class Seq2Seq(FitMixin, nn.Module):
         return torch.cat([torch.full_like(y_BT[:, :1], self.config.start_id), y_BT[:, :-1]], 1)
 
     def loss(self, x_BS: Tensor, y_BT: Tensor, label_smoothing: float = 0.0) -> Tensor:
-        """Return the cross-entropy over the tokens of y that are not padding."""
+        """Return the cross-entropy over the tokens of y that are not padding, with teacher forcing."""
         logits = self(x_BS, self.shift_right(y_BT)).flatten(0, 1)
         pad_id = self.config.pad_id
         return F.cross_entropy(logits, y_BT.flatten(), ignore_index=pad_id, label_smoothing=label_smoothing)  # (10)
