@@ -63,7 +63,7 @@ TERMS = {
     "beam search": "generation/sampling.py",
     "alignment": "sequences/rnn_attention/plots.py",
     "teacher forcing": "sequences/rnn_attention/model.py",
-    "speculative": "generation/generate.py",
+    "speculative": "generation/speculative.py",
     "max_new_tokens": "generation/generate.py",
     "fused decode": "generation/fused_decode.py",
     "quantize": "generation/quantization.py",

@@ -24,6 +24,7 @@ from engram.generation.sampling import (
     sample_token,
     window_start,
 )
+from engram.generation.speculative import look_up, prompt_lookup_decode, speculative_decode
 from engram.hub.huggingface import load_checkpoint
 from engram.transformers.gpt.model import GPT
 
@@ -301,7 +302,7 @@ def test_beams_equal_those_of_transformers(gpt2, beams, end, length_penalty):
 def test_greedy_text_is_the_same_whoever_guesses(ahead, context):
     model, draft = tiny_gpt(0, 7, 2.0, context=context), tiny_gpt(1, 7, 2.0, context=8)
     plain = list(generate.stream(model, [1, 2], 30, GREEDY))
-    assert list(generate.speculative_decode(model, draft, [1, 2], 30, GREEDY, draft_tokens=ahead)) == plain
+    assert list(speculative_decode(model, draft, [1, 2], 30, GREEDY, draft_tokens=ahead)) == plain
 
 
 def test_greedy_text_is_the_same_with_repetition_and_an_end():
@@ -310,7 +311,7 @@ def test_greedy_text_is_the_same_with_repetition_and_an_end():
     plain = list(generate.stream(model, [1, 2], 30, choice))
     end = plain[9]
     expected = plain[: plain.index(end)]
-    assert list(generate.speculative_decode(model, draft, [1, 2], 30, choice, eos_id=end)) == expected
+    assert list(speculative_decode(model, draft, [1, 2], 30, choice, eos_id=end)) == expected
 
 
 @torch.no_grad()
@@ -326,7 +327,7 @@ def joint(model, prompt, choice):
 def test_guessed_text_is_distributed_as_the_model_says(choice):
     model, draft, random, found = tiny_gpt(0), tiny_gpt(1), generator(0), torch.zeros(V, V)
     for _ in range(2000):
-        x, y = generate.speculative_decode(model, draft, [0, 1], 2, choice, draft_tokens=3, generator=random)
+        x, y = speculative_decode(model, draft, [0, 1], 2, choice, draft_tokens=3, generator=random)
         found[x, y] += 1
     assert fits(found, joint(model, [0, 1], choice))
 
@@ -357,7 +358,7 @@ def test_guesses_of_the_model_itself_are_all_kept():
 
 def test_a_draft_of_another_vocabulary_is_refused():
     with pytest.raises(EngramError, match="vocabulary"):
-        next(generate.speculative_decode(tiny_gpt(0, 7), tiny_gpt(0, 8), [1], 3, GREEDY))
+        next(speculative_decode(tiny_gpt(0, 7), tiny_gpt(0, 8), [1], 3, GREEDY))
 
 
 # ---------------------------------------------------------------------- stops and streaming
@@ -434,3 +435,31 @@ def test_no_more_tokens_are_asked_for_after_a_stop():
 
     list(decode_stream(lambda ids: "".join(map(str, ids)), tokens(), ["3"]))
     assert asked == [0, 1, 2, 3]
+
+
+# ---------------------------------------------------------------------- prompt lookup
+
+
+def test_the_draft_is_what_followed_the_longest_ngram_that_stood_before():
+    assert look_up([1, 2, 3, 4, 9, 2, 3, 5, 8, 1, 2, 3], 2) == [4, 9]  # 1 2 3, not the later 2 3
+    assert look_up([5, 6, 1, 5, 7, 2, 5], 3) == [7, 2, 5]  # the last of two
+    assert look_up([1, 2, 3], 3) == []
+    assert look_up([1], 3) == []
+    assert look_up([1, 1], 3) == [1]
+
+
+@pytest.mark.parametrize("choice", [GREEDY, SamplingParams(temperature=0.0, repetition_penalty=1.5)])
+@pytest.mark.parametrize("context", [6, 16])
+def test_greedy_text_is_the_same_with_prompt_lookup(context, choice):
+    model = tiny_gpt(0, 7, 2.0, context=context)
+    plain = list(generate.stream(model, [1, 2, 1], 40, choice))
+    assert list(prompt_lookup_decode(model, [1, 2, 1], 40, choice, draft_tokens=4)) == plain
+
+
+@pytest.mark.slow
+def test_text_of_prompt_lookup_is_distributed_as_the_model_says():
+    model, random, found = tiny_gpt(0), generator(0), torch.zeros(V, V)
+    for _ in range(2000):
+        x, y = prompt_lookup_decode(model, [0, 1, 2, 0, 1], 2, ALL, draft_tokens=3, generator=random)
+        found[x, y] += 1
+    assert fits(found, joint(model, [0, 1, 2, 0, 1], ALL))

@@ -144,7 +144,7 @@ def test_the_fused_kernel_and_the_taps_say_the_same(name, settings, tmp_path):
     ours = saved(of_theirs(name, settings), tmp_path)
     prompt = ids(41, rows=1, length=6)[0].tolist()
     decoder, plain, row = ours.make_decoder(), ours.make_decoder(cached=False), list(prompt)
-    assert decoder.fused_layers is not None
+    assert decoder.fused is not None
     for _ in range(12):
         logits = decoder([row])
         agree(logits, plain([row]))

@@ -153,12 +153,15 @@ def test_a_gpt_speaks_as_it_is_asked(finished, engram):
     stop = greedy[4:6]
     assert write("--stop", stop) == greedy.partition(stop)[0]
     assert engram("sample", run, "--count", 3, "--max-new-tokens", 5).out.count("———") == 2
-    assert engram("sample", run, "--int8", "--max-new-tokens", 5).code == 0
+    assert engram("sample", run, "--bits", 8, "--cache-bits", 8, "--max-new-tokens", 5).code == 0
+    assert write("--prompt-lookup") == greedy
 
 
 def test_what_cannot_be_said_is_refused(finished, refused):
     assert "not in the vocabulary: 'é'" in refused("sample", finished("gpt"), "--prompt", "é")
     assert "top_p" in refused("sample", finished("gpt"), "--top-p", 2)
+    assert "leave out --num-beams" in refused("sample", finished("gpt"), "--num-beams", 2, "--prompt-lookup")
+    assert "one draft" in refused("sample", finished("gpt"), "--draft", finished("gpt"), "--prompt-lookup")
     assert "has no [MASK]" in refused("sample", finished("bert"), "--text", "my lord")
     assert "begins with a run folder" in refused("sample", "--count", 3)
     assert "There is no image" in refused("sample", finished("vit"), "--image", "nowhere.png")

@@ -1,4 +1,4 @@
-r"""Fused decode kernel: one Transformer layer for one token in one kernel, for fast generation on a CPU.
+r"""Fused decode kernel: all Transformer layers for the next token of one or more texts, for fast generation on a CPU.
 
     x = \text{norm}(h),\quad q = W_q x + b_q,\quad k = W_k x + b_k,\quad v = W_v x + b_v      projections        (1)
     a = \text{softmax}(q K^T / \sqrt{D}) V                        attention to the KV cache                       (2)
@@ -11,14 +11,15 @@ r"""Fused decode kernel: one Transformer layer for one token in one kernel, for 
         K, V         keys and values of all tokens so far, in the KV cache
         E, F         model width, feed-forward width
         H, G, D      heads, key/value heads, head width
-        S            tokens so far
+        L, N, S      layers, texts, tokens so far
         O, I         outputs and inputs of a matrix
 
 It computes what `Block` computes, but for post-norm and cross-attention. For one token, torch spends more time between
-operations than inside them. Matrices are those of the block itself, in float32, or in int8 with a scale per output.
+operations than inside them. Matrices are those of the blocks themselves, in 32 bits, or quantized to 8 or 4 with
+quantized inputs; each is read once for all texts, in strips of 16 outputs that are divided among the threads.
 """
 
-import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numba
@@ -27,268 +28,287 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from engram.core.simd import carray, pointer
 from engram.core.threads import parallel_njit
-from engram.generation.quantization import Int8Linear
-from engram.nn.attention import KVCache, QKNorm
+from engram.generation.decode_ops import (
+    CODE,
+    OUTPUT_NORM,
+    PARALLEL,
+    QK_NORMS,
+    RESIDUALS,
+    SANDWICH_NORM,
+    activate,
+    attend,
+    dot,
+    norm_and_rotate,
+    normalize,
+    store_row,
+)
+from engram.generation.quantization import QuantizedLinear
+from engram.generation.quantized_product import (
+    BIAS,
+    BITS,
+    INPUTS,
+    OUTPUTS,
+    STRIP,
+    WEIGHTS,
+    empty_inputs,
+    multiply_strip,
+    quantize_row,
+)
+from engram.nn.attention import Attention, KVCache
 from engram.nn.linear import Linear
-from engram.nn.transformer_block import ACTIVATIONS, GATED, Block, Residual
+from engram.nn.transformer_block import GATED, Block
 
 Array = npt.NDArray[Any]
-NAMES = list(ACTIVATIONS)
-CODE = {name: NAMES.index({"geglu": "gelu", "geglu_tanh": "gelu_tanh"}.get(name, name)) for name in NAMES}
-RELU, RELU2, GELU, GELU_TANH, QUICK_GELU = (CODE[name] for name in ("relu", "relu2", "gelu", "gelu_tanh", "quick_gelu"))
-QK_NORMS: dict[QKNorm, int] = {"none": 0, "layer-no-affine": 1, "rms": 2, "rms-no-affine": 2, "rms-width": 3}
-LAYER_BY_HEAD, RMS_BY_HEAD, RMS_BY_WIDTH = 1, 2, 3
-RESIDUALS: dict[Residual, int] = {"pre-norm": 0, "output-norm": 1, "sandwich-norm": 2, "parallel": 3}
-PRE_NORM, OUTPUT_NORM, SANDWICH_NORM, PARALLEL = RESIDUALS.values()
+Q, K, V, OUT, UP, GATE, DOWN = range(7)
+"""matrices of a layer"""
+ATTENTION_NORM, ATTENTION_OUT_NORM, FF_NORM, FF_OUT_NORM = range(4)
+"""norms of a layer"""
 
 
-class Matrix(NamedTuple):
-    """y = s (W x) + b."""
+class FusedLayers(NamedTuple):
+    """Weights and settings of all blocks as the kernel takes them."""
 
-    W_OI: Array
-    s_O: Array
-    b_O: Array
-
-
-class FusedLayer(NamedTuple):
-    """Weights and settings of a block as the kernel takes them."""
-
-    norm_2E: Array
-    """gain and bias of the norm before attention, or after it with output-norm"""
-    out_norm_2E: Array
-    """of the norm after attention, with sandwich-norm"""
-    q: Matrix
-    k: Matrix
-    v: Matrix
-    o: Matrix
-    q_gain: Array
-    k_gain: Array
-    ff_norm_2E: Array
-    ff_out_norm_2E: Array
-    up: Matrix
-    gate: Matrix
-    down: Matrix
-    cos_sin_TR2: Array
+    matrix_LMF: Array
+    """where each matrix of each layer lies, and in which form (generation/quantized_product.py)"""
+    norm_LK2E: Array
+    """gains and biases of the norms"""
+    q_gain_LO: Array
+    k_gain_LO: Array
+    cos_sin_CTR2: Array
+    """tables of RoPE, and at last an empty one"""
+    table_L: Array
+    """the table of each layer"""
+    window_L: Array
+    heads: int
+    groups: int
+    head_width: int
     activation: int
     gated: bool
     rms: bool
     qk_norm: int
     residual: int
-    window: int
     scale: float
     softcap: float
     eps: float
 
 
-def prepare_layers(blocks: nn.ModuleList) -> list[FusedLayer] | None:
-    """Weights of all blocks for the kernel; None if it cannot compute one of them."""
-    layers = [prepare_layer(block) for block in blocks if isinstance(block, Block)]
-    return [layer for layer in layers if layer is not None] if None not in layers else None
+class FusedDecoder:
+    """Runs the next token of each text through all blocks of a model."""
+
+    def __init__(self, blocks: Sequence[Block], layers: FusedLayers) -> None:
+        self.blocks, self.layers = blocks, layers  # the blocks own the weights
+
+    @classmethod
+    def of(cls, blocks: nn.ModuleList) -> "FusedDecoder | None":
+        """Return the decoder of these blocks; None if the kernel cannot compute one of them."""
+        found = [block for block in blocks if isinstance(block, Block) and is_supported(block)]
+        return cls(found, prepare_layers(found)) if found and len(found) == len(blocks) else None
+
+    def __call__(self, h_NE: Tensor, cache: list[KVCache], padding_N: Tensor) -> None:
+        """Turn h into the residual stream after the last layer; the KV cache grows by one token.
+
+        `padding` is the number of slots at the start of a row of the KV cache that are not its own.
+        """
+        bits, slot, capacity = cache[0].bits, cache[0].length, cache[0].capacity
+        address_L4 = np.array([[one.data_ptr() for one in layer.tensors()] for layer in cache])
+        _decode(*self.layers, h_NE.numpy(), address_L4, bits, capacity, slot, padding_N.numpy())
+        for layer in cache:
+            layer.length += 1
 
 
-def prepare_layer(block: Block) -> FusedLayer | None:
-    """Weights of a block for the kernel; None if it cannot compute it."""
+def is_supported(block: Block) -> bool:
+    """Whether the kernel can compute a block."""
     attention, ff = block.attention, block.ff
     layers = (attention.q, attention.k, attention.v, attention.o, ff.up, ff.gate or ff.up, ff.down)
-    supported = all(type(layer) in (Linear, Int8Linear) and on_cpu(layer) for layer in layers)
-    if not supported or block.residual not in RESIDUALS or hasattr(block, "cross"):
-        return None
-    q, k, v, o, up, gate, down = (matrix(layer) for layer in layers)
-    rotary = attention.rotary
-    norm, ff_norm = norm_arrays(block.attention_norm), norm_arrays(block.ff_norm)
-    sandwich = block.residual == "sandwich-norm"
-    q_gain, k_gain = (
-        getattr(attention, name).weight.detach().numpy()
-        if hasattr(attention, name)
-        else np.ones(layer.out_features if attention.qk_norm == "rms-width" else attention.head_width, np.float32)
-        for name, layer in (("q_norm", attention.q), ("k_norm", attention.k))
-    )
-    return FusedLayer(
-        norm, norm_arrays(block.attention_out_norm) if sandwich else norm, q, k, v, o, q_gain, k_gain,
-        ff_norm, norm_arrays(block.ff_out_norm) if sandwich else ff_norm, up, gate, down,
-        rotary.cos_sin_TR2.numpy() if rotary is not None else np.empty((0, 1, 2), np.float32),
-        CODE[ff.activation], ff.activation in GATED, isinstance(block.attention_norm, nn.RMSNorm),
-        QK_NORMS[attention.qk_norm], RESIDUALS[block.residual], attention.window,
-        attention.scale or attention.head_width**-0.5, attention.softcap, float(block.attention_norm.eps or 0.0),
+    plain = all(type(layer) in (Linear, QuantizedLinear) and is_readable(layer) for layer in layers)
+    return plain and block.residual in RESIDUALS and not hasattr(block, "cross")
+
+
+def is_readable(layer: nn.Module) -> bool:
+    """Whether the kernel can read the weights of a layer where they lie."""
+    if isinstance(layer, QuantizedLinear):
+        return layer.packed.is_cpu
+    return all(value.is_cpu and value.dtype == torch.float32 and value.is_contiguous() for value in layer.parameters())
+
+
+def prepare_layers(blocks: Sequence[Block]) -> FusedLayers:
+    """Return weights and settings of all blocks."""
+    first = blocks[0]
+    attention, norm = first.attention, first.attention_norm
+    tables = list({id(one): one for block in blocks if (one := block.attention.rotary) is not None}.values())
+    cos_sin = [table.cos_sin_TR2.numpy() for table in tables]
+    return FusedLayers(
+        matrix_LMF=np.array([[describe_matrix(one) for one in matrices(block)] for block in blocks]),
+        norm_LK2E=np.array([[norm_arrays(one) for one in norms(block)] for block in blocks]),
+        q_gain_LO=np.array([gain(block.attention, "q") for block in blocks]),
+        k_gain_LO=np.array([gain(block.attention, "k") for block in blocks]),
+        cos_sin_CTR2=np.array(cos_sin) if cos_sin else np.empty((1, 1, 0, 2), np.float32),
+        table_L=np.array([tables.index(one) if (one := block.attention.rotary) in tables else -1 for block in blocks]),
+        window_L=np.array([block.attention.window for block in blocks]),
+        heads=attention.heads, groups=attention.kv_heads, head_width=attention.head_width,
+        activation=CODE[first.ff.activation], gated=first.ff.activation in GATED, rms=isinstance(norm, nn.RMSNorm),
+        qk_norm=QK_NORMS[attention.qk_norm], residual=RESIDUALS[first.residual],
+        scale=attention.scale or attention.head_width**-0.5, softcap=attention.softcap, eps=float(norm.eps or 0.0),
     )  # fmt: skip
 
 
-def on_cpu(layer: nn.Module) -> bool:
-    """Whether all tensors of a layer are on the CPU, in float32 or int8."""
-    return all(value.is_cpu and value.dtype in (torch.float32, torch.int8) for value in layer.state_dict().values())
+def matrices(block: Block) -> list[nn.Module]:
+    """Return the linear layers of a block."""
+    attention, ff = block.attention, block.ff
+    return [attention.q, attention.k, attention.v, attention.o, ff.up, ff.gate or ff.up, ff.down]
 
 
-def matrix(layer: nn.Module) -> Matrix:
-    """Weights, scales and biases of a linear layer."""
-    if isinstance(layer, Int8Linear):
-        W_OI, s_O, bias = layer.arrays
-    else:
-        assert isinstance(layer, nn.Linear)
-        W_OI = layer.weight.detach().contiguous().numpy()
-        s_O = np.ones(len(W_OI), np.float32)
-        bias = None if layer.bias is None else layer.bias.detach().numpy()
-    return Matrix(W_OI, s_O, np.zeros(len(W_OI), np.float32) if bias is None else bias)
+def norms(block: Block) -> list[nn.LayerNorm | nn.RMSNorm]:
+    """Return the norms of a block; those that it has not are never used."""
+    after = block.residual == "sandwich-norm"
+    attention_out, ff_out = (
+        (block.attention_out_norm, block.ff_out_norm) if after else (block.attention_norm, block.ff_norm)
+    )
+    return [block.attention_norm, attention_out, block.ff_norm, ff_out]
+
+
+def describe_matrix(layer: nn.Module) -> Array:
+    """Return what the kernel knows of a linear layer."""
+    if isinstance(layer, QuantizedLinear):
+        return layer.matrix
+    assert isinstance(layer, nn.Linear)
+    bias = 0 if layer.bias is None else layer.bias.data_ptr()
+    return np.array([layer.weight.data_ptr(), 0, bias, 32, 0, 0, *layer.weight.shape])
 
 
 def norm_arrays(norm: nn.LayerNorm | nn.RMSNorm) -> Array:
-    """Gain and bias of a norm, 2 × E."""
+    """Return gain and bias of a norm, 2 × E."""
     gain = np.ones(norm.normalized_shape, np.float32) if norm.weight is None else norm.weight.detach().numpy()
     bias = getattr(norm, "bias", None)
     return np.stack([gain, np.zeros_like(gain) if bias is None else bias.detach().numpy()])
 
 
-def decode_token(layers: list[FusedLayer], h_E: Tensor, cache: list[KVCache]) -> None:
-    """Run one token through all layers: h becomes the residual stream after the last, and the KV cache grows."""
-    stream_E = h_E.numpy()
-    for layer, kv in zip(layers, cache, strict=True):
-        _decode_layer(layer, stream_E, kv.k_BGSD[0].numpy(), kv.v_BGSD[0].numpy(), kv.length)
-        kv.length += 1
-
-
-@numba.njit(cache=True, fastmath=True)
-def _dot(W_I: Array, x_I: Array) -> Any:
-    total = np.float32(0.0)
-    for i in range(len(x_I)):
-        total += np.float32(W_I[i]) * x_I[i]
-    return total
-
-
-@numba.njit(cache=True, fastmath=True)
-def _standardize(x: Array, y: Array, eps: float, rms: bool) -> None:
-    """Normalize to mean 0 and variance 1, or with `rms` to root mean square 1."""
-    mean, square = np.float32(0.0), np.float32(0.0)
-    if not rms:
-        for i in range(len(x)):
-            mean += x[i]
-        mean /= np.float32(len(x))
-    for i in range(len(x)):
-        square += (x[i] - mean) * (x[i] - mean)
-    scale = np.float32(1 / math.sqrt(square / len(x) + eps))
-    for i in range(len(x)):
-        y[i] = (x[i] - mean) * scale
-
-
-@numba.njit(cache=True, fastmath=True)
-def _norm(h_E: Array, gain_bias_2E: Array, eps: float, rms: bool, x_E: Array) -> None:
-    _standardize(h_E, x_E, eps, rms)
-    for e in range(len(x_E)):
-        x_E[e] = x_E[e] * gain_bias_2E[0, e] + gain_bias_2E[1, e]
-
-
-@numba.njit(cache=True, fastmath=True)
-def _rms_norm(x: Array, gain: Array, eps: float) -> None:
-    _standardize(x, x, eps, True)
-    for i in range(len(x)):
-        x[i] *= gain[i]
+def gain(attention: Attention, which: str) -> Array:
+    """Return the gain of the QK-norm of queries ("q") or keys ("k"); ones where it has none."""
+    norm = getattr(attention, f"{which}_norm", None)
+    return np.ones(attention.head_width, np.float32) if norm is None else norm.weight.detach().numpy()
 
 
 @numba.njit(cache=True)
-def _rope(x_D: Array, cos_sin_D2: Array) -> None:
-    for i in range(len(cos_sin_D2)):
-        a, b, cos, sin = x_D[2 * i], x_D[2 * i + 1], cos_sin_D2[i, 0], cos_sin_D2[i, 1]
-        x_D[2 * i], x_D[2 * i + 1] = a * cos - b * sin, a * sin + b * cos
+def _quantize(bits: int, x_NI: Array, p_NI: Array, t_NG: Array, sum_NG: Array) -> None:
+    """Quantize the inputs of a matrix, if it is quantized."""
+    if bits != 32:
+        for n in range(len(x_NI)):
+            quantize_row(x_NI[n], p_NI[n], t_NG[n], sum_NG[n])
 
 
 @numba.njit(cache=True, fastmath=True)
-def _attend(q_D: Array, k_SD: Array, v_SD: Array, scale: float, softcap: float, a_D: Array) -> None:
-    """Attention (2) of one head; the largest score is subtracted, so that nothing overflows."""
-    p_S, largest, total = np.empty(len(k_SD), np.float32), -np.inf, np.float32(0)
-    for s in range(len(k_SD)):
-        p_S[s] = _dot(k_SD[s], q_D) * scale
-        if softcap > 0:
-            p_S[s] = softcap * math.tanh(p_S[s] / softcap)
-        largest = max(largest, p_S[s])
-    a_D[:] = 0
-    for s in range(len(k_SD)):
-        p = np.float32(math.exp(p_S[s] - largest))
-        total += p
-        for d in range(len(a_D)):
-            a_D[d] += p * v_SD[s, d]
-    for d in range(len(a_D)):
-        a_D[d] /= total
+def _strip(matrix: Array, strip: int, x_NI: Array, p_NI: Array, t_NG: Array, sum_NG: Array, y_NO: Array) -> None:
+    """Compute 16 outputs of a matrix for all texts, with biases."""
+    first, last, inputs = strip * STRIP, min(strip * STRIP + STRIP, matrix[OUTPUTS]), matrix[INPUTS]
+    if matrix[BITS] == 32:
+        for o in range(first, last):
+            W_I = carray(pointer(matrix[WEIGHTS] + 4 * o * inputs), inputs, np.float32)
+            for n in range(len(x_NI)):
+                y_NO[n, o] = dot(W_I, x_NI[n])
+    else:
+        multiply_strip(matrix, strip, p_NI, t_NG, sum_NG, y_NO.ctypes.data + 4 * first, 4 * y_NO.shape[1])
+    if matrix[BIAS]:
+        b_O = carray(pointer(matrix[BIAS]), matrix[OUTPUTS], np.float32)
+        for n in range(len(x_NI)):
+            for o in range(first, last):
+                y_NO[n, o] += b_O[o]
 
 
 @numba.njit(cache=True)
-def _activate(activation: int, z: float) -> float:
-    if activation == RELU:
-        return max(z, 0.0)
-    if activation == RELU2:
-        return max(z, 0.0) ** 2
-    if activation == GELU:
-        return 0.5 * z * (1 + math.erf(z * math.sqrt(0.5)))
-    if activation == GELU_TANH:
-        return z / (1 + math.exp(-2 * math.sqrt(2 / math.pi) * (z + 0.044715 * z * z * z)))
-    return z / (1 + math.exp(-(1.702 if activation == QUICK_GELU else 1.0) * z))
+def _strips(outputs: int) -> int:
+    return (outputs + STRIP - 1) // STRIP
+
+
+@numba.njit(cache=True)
+def _room(rows: int, outputs: int) -> Array:
+    """Return room for the outputs of whole strips."""
+    return np.zeros((rows, _strips(outputs) * STRIP), np.float32)
+
+
+@numba.njit(cache=True)
+def _add(y_NE: Array, h_NE: Array) -> None:
+    for n in range(len(h_NE)):
+        for e in range(h_NE.shape[1]):
+            h_NE[n, e] += y_NE[n, e]
 
 
 @parallel_njit(fastmath=True)
-def _decode_layer(block: FusedLayer, h_E: Array, k_GSD: Array, v_GSD: Array, position: int) -> None:
-    (Q, s_Q, b_Q), (K, s_K, b_K), (V, s_V, b_V), (P, s_P, b_P) = block.q, block.k, block.v, block.o
-    (U, s_U, b_U), (C, s_C, b_C), (W, s_W, b_W) = block.up, block.gate, block.down
-    activation, gated, rms, residual, eps = block.activation, block.gated, block.rms, block.residual, block.eps
-    q_width, kv_width, size = len(Q), len(K), k_GSD.shape[2]
-    heads, groups, scale, softcap = q_width // size, len(k_GSD), block.scale, block.softcap
+def _decode(
+    matrix_LMF: Array, norm_LK2E: Array, q_gain_LO: Array, k_gain_LO: Array, cos_sin_CTR2: Array, table_L: Array,
+    window_L: Array, heads: int, groups: int, size: int, activation: int, gated: bool, rms: bool, qk_norm: int,
+    residual: int, scale: float, softcap: float, eps: float, h_NE: Array, cache_L4: Array, cache_bits: int,
+    capacity: int, slot: int, padding_N: Array,
+) -> None:  # fmt: skip
+    """Run one token of each text through all layers; it is the `slot`-th of its row of the KV cache."""
+    N, E = h_NE.shape
+    ff_width, q_width, kv_width = matrix_LMF[0, UP, OUTPUTS], heads * size, groups * size
     before, after = residual != OUTPUT_NORM, residual in (OUTPUT_NORM, SANDWICH_NORM)
-    a_HD, hidden_F = np.empty((heads, size), np.float32), np.empty(len(U), np.float32)
-    q_HD, x_E, y_E, z_E = np.empty((heads, size), np.float32), h_E.copy(), np.empty_like(h_E), np.empty_like(h_E)
-    if before:
-        _norm(h_E, block.norm_2E, eps, rms, x_E)
-    for n in numba.prange(q_width + 2 * kv_width):  # (1)
-        if n < q_width:
-            q_HD[n // size, n % size] = s_Q[n] * _dot(Q[n], x_E) + b_Q[n]
-        elif n < q_width + kv_width:
-            i = n - q_width
-            k_GSD[i // size, position, i % size] = s_K[i] * _dot(K[i], x_E) + b_K[i]
-        else:
-            i = n - q_width - kv_width
-            v_GSD[i // size, position, i % size] = s_V[i] * _dot(V[i], x_E) + b_V[i]
-    _norm_and_rotate(block, q_HD, k_GSD, position)
-    first = max(0, position + 1 - block.window) if block.window else 0
-    for head in numba.prange(heads):
-        group = head * groups // heads
-        k_SD, v_SD = k_GSD[group, first : position + 1], v_GSD[group, first : position + 1]
-        _attend(q_HD[head], k_SD, v_SD, scale, softcap, a_HD[head])  # (2)
-    a_O = a_HD.reshape(q_width)
-    for e in numba.prange(len(h_E)):
-        y_E[e] = s_P[e] * _dot(P[e], a_O) + b_P[e]  # (3)
-    if after:
-        _norm(y_E, block.out_norm_2E, eps, rms, y_E)
-    if residual != PARALLEL:
-        for e in range(len(h_E)):
-            h_E[e] += y_E[e]
+    x_NE, y_NE, z_NE = h_NE.copy(), _room(N, E), _room(N, E)
+    q_NO, k_NO, v_NO = _room(N, q_width), _room(N, kv_width), _room(N, kv_width)
+    a_NO, hidden_NF, gate_NF = _room(N, q_width)[:, :q_width].copy(), _room(N, ff_width), _room(N, ff_width)
+    pE_NI, tE_NG, sumE_NG = empty_inputs(N, E)
+    pO_NI, tO_NG, sumO_NG = empty_inputs(N, q_width)
+    pF_NI, tF_NG, sumF_NG = empty_inputs(N, ff_width)
+    q_strips, kv_strips, e_strips, ff_strips = _strips(q_width), _strips(kv_width), _strips(E), _strips(ff_width)
+    for layer in range(len(matrix_LMF)):
+        M, norms_K2E, cache, window = matrix_LMF[layer], norm_LK2E[layer], cache_L4[layer], window_L[layer]
+        x_NE[:] = h_NE
+        if before:
+            normalize(h_NE, norms_K2E[ATTENTION_NORM], eps, rms, x_NE)
+        _quantize(min(M[Q, BITS], M[K, BITS], M[V, BITS]), x_NE, pE_NI, tE_NG, sumE_NG)
+        for strip in numba.prange(q_strips + 2 * kv_strips):  # (1)
+            if strip < q_strips:
+                _strip(M[Q], strip, x_NE, pE_NI, tE_NG, sumE_NG, q_NO)
+            elif strip < q_strips + kv_strips:
+                _strip(M[K], strip - q_strips, x_NE, pE_NI, tE_NG, sumE_NG, k_NO)
+            else:
+                _strip(M[V], strip - q_strips - kv_strips, x_NE, pE_NI, tE_NG, sumE_NG, v_NO)
+        for n in range(N):
+            cos_sin_R2 = (
+                cos_sin_CTR2[table_L[layer], slot - padding_N[n]] if table_L[layer] >= 0 else cos_sin_CTR2[0, 0, :0]
+            )
+            k_GD = k_NO[n, :kv_width].reshape(groups, size)
+            norm_and_rotate(q_NO[n, :q_width].reshape(heads, size), q_gain_LO[layer], qk_norm, eps, cos_sin_R2)
+            norm_and_rotate(k_GD, k_gain_LO[layer], qk_norm, eps, cos_sin_R2)
+            for g in range(groups):
+                row = (n * groups + g) * capacity + slot
+                store_row(k_GD[g], cache[0], cache[2], row, cache_bits)
+                store_row(v_NO[n, g * size : g * size + size], cache[1], cache[3], row, cache_bits)
+        for i in numba.prange(N * heads):
+            n, head = i // heads, i % heads
+            row = (n * groups + head * groups // heads) * capacity
+            first = max(padding_N[n], slot + 1 - window if window else 0)
+            q_D, a_D = q_NO[n, head * size : head * size + size], a_NO[n, head * size : head * size + size]
+            attend(q_D, cache, cache_bits, row + first, row + slot + 1, scale, softcap, a_D)  # (2)
+        _quantize(M[OUT, BITS], a_NO, pO_NI, tO_NG, sumO_NG)
+        for strip in numba.prange(e_strips):
+            _strip(M[OUT], strip, a_NO, pO_NI, tO_NG, sumO_NG, y_NE)  # (3)
+        if after:
+            normalize(y_NE[:, :E], norms_K2E[ATTENTION_OUT_NORM], eps, rms, y_NE[:, :E])
+        if residual != PARALLEL:
+            _add(y_NE, h_NE)
 
-    x_E[:] = h_E
-    if before:
-        _norm(h_E, block.ff_norm_2E, eps, rms, x_E)
-    for n in numba.prange(len(U)):
-        z = s_U[n] * _dot(U[n], x_E) + b_U[n]
-        if gated:
-            hidden_F[n] = z * _activate(activation, s_C[n] * _dot(C[n], x_E) + b_C[n])
-        else:
-            hidden_F[n] = _activate(activation, z)
-    for e in numba.prange(len(h_E)):
-        z_E[e] = s_W[e] * _dot(W[e], hidden_F) + b_W[e]  # (4)
-    if after:
-        _norm(z_E, block.ff_out_norm_2E, eps, rms, z_E)
-    for e in range(len(h_E)):
-        h_E[e] += z_E[e] + (y_E[e] if residual == PARALLEL else np.float32(0))
-
-
-@numba.njit(cache=True, fastmath=True)
-def _norm_and_rotate(block: FusedLayer, q_HD: Array, k_GSD: Array, position: int) -> None:
-    """QK-norm and RoPE of the queries and of the key of this token, where configured."""
-    heads, groups, size = len(q_HD), len(k_GSD), k_GSD.shape[2]
-    if block.qk_norm == RMS_BY_WIDTH:
-        _rms_norm(q_HD.reshape(heads * size), block.q_gain, block.eps)
-        k_K = k_GSD[:, position].copy().reshape(groups * size)
-        _rms_norm(k_K, block.k_gain, block.eps)
-        k_GSD[:, position] = k_K.reshape(groups, size)
-    for head in range(heads + groups):
-        head_D = q_HD[head] if head < heads else k_GSD[head - heads, position]
-        if block.qk_norm == LAYER_BY_HEAD:
-            _standardize(head_D, head_D, 1e-5, False)
-        elif block.qk_norm == RMS_BY_HEAD:
-            _rms_norm(head_D, block.q_gain if head < heads else block.k_gain, block.eps)
-        if len(block.cos_sin_TR2):
-            _rope(head_D, block.cos_sin_TR2[position])
+        x_NE[:] = h_NE
+        if before:
+            normalize(h_NE, norms_K2E[FF_NORM], eps, rms, x_NE)
+        _quantize(min(M[UP, BITS], M[GATE, BITS]), x_NE, pE_NI, tE_NG, sumE_NG)
+        for strip in numba.prange(ff_strips):
+            start, end = strip * STRIP, min(strip * STRIP + STRIP, ff_width)
+            _strip(M[UP], strip, x_NE, pE_NI, tE_NG, sumE_NG, hidden_NF)
+            if gated:
+                _strip(M[GATE], strip, x_NE, pE_NI, tE_NG, sumE_NG, gate_NF)
+            for n in range(N):
+                activate(activation, gate_NF[n, start:end] if gated else hidden_NF[n, start:end])
+                if gated:
+                    hidden_NF[n, start:end] *= gate_NF[n, start:end]
+        _quantize(M[DOWN, BITS], hidden_NF[:, :ff_width], pF_NI, tF_NG, sumF_NG)
+        for strip in numba.prange(e_strips):
+            _strip(M[DOWN], strip, hidden_NF, pF_NI, tF_NG, sumF_NG, z_NE)  # (4)
+        if after:
+            normalize(z_NE[:, :E], norms_K2E[FF_OUT_NORM], eps, rms, z_NE[:, :E])
+        _add(z_NE, h_NE)
+        if residual == PARALLEL:
+            _add(y_NE, h_NE)

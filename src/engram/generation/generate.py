@@ -1,9 +1,9 @@
-"""Autoregressive text generation with a KV cache: sampling, beam search and speculative decoding.
+"""Autoregressive text generation with a KV cache: sampling and beam search.
 
 B rows (sequences), T tokens. A `LanguageModel` makes a decoder, which returns next-token logits for rows of tokens. The
 decoder of a Transformer keeps a KV cache and computes only the tokens after the cached prefix. Shorter rows are
-left-padded and masked; position ids count from the first real token. For one row, one fused kernel per layer computes
-each token (`generation/fused_decode`).
+left-padded and masked; position ids count from the first real token. One fused kernel computes the next token of all
+rows (`generation/fused_decode`).
 """
 
 from abc import ABC, abstractmethod
@@ -16,16 +16,14 @@ from torch import Tensor
 from engram.core.errors import EngramError
 from engram.core.tap import is_watching
 from engram.generation import sampling
-from engram.generation.fused_decode import decode_token, prepare_layers
+from engram.generation.fused_decode import FusedDecoder
 from engram.generation.sampling import (
     Beam,
     SamplingParams,
-    accept_draft,
-    probabilities,
     sample_token,
     window_start,
 )
-from engram.nn.attention import KVCache, causal_mask
+from engram.nn.attention import CacheBits, KVCache, causal_mask
 
 
 class Decoder(Protocol):
@@ -88,11 +86,11 @@ class LanguageModel(ABC):
 
 
 class TransformerDecoder:
-    """Decoder of a causal Transformer with a KV cache."""
+    """Decoder of a causal Transformer with a KV cache of 32, 16 or 8 bits."""
 
-    def __init__(self, model: Any, *, cached: bool = True) -> None:
-        self.model, self.cached = model, cached
-        self.fused_layers = prepare_layers(model.blocks) if cached else None
+    def __init__(self, model: Any, *, cached: bool = True, cache_bits: CacheBits = 32) -> None:
+        self.model, self.cached, self.cache_bits = model, cached, cache_bits
+        self.fused = FusedDecoder.of(model.blocks) if cached else None
         self.clear()
 
     def clear(self) -> None:
@@ -110,16 +108,16 @@ class TransformerDecoder:
         x_BT = torch.tensor([[0] * (width - len(window)) + list(window) for window in windows])
         cached = min(self._common_prefix(x_BT, padding_B), width - last)
         if cached <= 0 or not self.cached:
-            cached, self.cache = 0, [KVCache(context) for _ in self.model.blocks]
+            cached, self.cache = 0, [KVCache(context, self.cache_bits) for _ in self.model.blocks]
         for layer in self.cache:
             layer.length = cached
         self.x_BT, self.padding_B = x_BT, padding_B
-        if self.fused_layers is not None and x_BT[:, cached:].shape == (1, 1) and cached and not is_watching():
-            h_BTE = self.model.embed_tokens(x_BT[:, cached:], cached)
-            decode_token(self.fused_layers, h_BTE[0, 0], self.cache)
+        padding = self._padding_arguments(cached, width)
+        if self.fused is not None and cached == width - 1 and cached and not is_watching():
+            h_BTE = self.model.embed_tokens(x_BT[:, cached:], cached, padding.get("position_ids_BT"))
+            self.fused(h_BTE[:, 0], self.cache, padding_B)
             return self.model.logits(h_BTE)
-        cache = self.cache if self.cached else None
-        return self.model(x_BT[:, cached:], cache=cache, last=last, **self._padding_arguments(cached, width))
+        return self.model(x_BT[:, cached:], cache=self.cache if self.cached else None, last=last, **padding)
 
     def _common_prefix(self, x_BT: Tensor, padding_B: Tensor) -> int:
         """Number of leading columns that are in the KV cache already."""
@@ -204,53 +202,3 @@ def check_prompts(model: LanguageModel, prompts: Sequence[Sequence[int]]) -> Non
             raise EngramError("A prompt must have at least one token.")
         if min(prompt) < 0 or max(prompt) >= vocabulary:
             raise EngramError(f"Tokens go from 0 to {vocabulary - 1}, and {max(prompt)} is in the prompt.")
-
-
-def speculative_decode(
-    model: Any,
-    draft: Any,
-    prompt: Sequence[int],
-    max_new_tokens: int,
-    params: SamplingParams,
-    *,
-    draft_tokens: int = 4,
-    generator: torch.Generator | None = None,
-    eos_id: int | None = None,
-) -> Iterator[int]:
-    """Speculative decoding: a smaller model drafts tokens, which `model` accepts or replaces."""
-    if draft.config.vocabulary != model.config.vocabulary:
-        sizes = f"{draft.config.vocabulary} and {model.config.vocabulary}"
-        raise EngramError(f"The draft must have the model's own vocabulary, and they have {sizes} tokens.")
-    check_prompts(model, [prompt])
-    draft_tokens = min(draft_tokens, model.config.context // 2, draft.config.context // 2)
-    row, left = list(prompt), max_new_tokens
-    decoder, draft_decoder = TransformerDecoder(model), TransformerDecoder(draft)
-    while left > 0:
-        drafted, q = list[int](), list[Tensor]()
-        for _ in range(min(draft_tokens, left - 1)):
-            logits_1V = draft_decoder([row + drafted])[:, -1]
-            q.append(probabilities(logits_1V, params, seen_tokens([row + drafted])))
-            drafted.append(int(torch.multinomial(q[-1], 1, generator=generator)))
-        p_TV = target_probabilities(decoder, row, drafted, params)
-        accepted = accept_draft(drafted, p_TV, torch.cat(q) if q else p_TV[:0], generator)
-        for token in accepted[:left]:
-            if token == eos_id:
-                return
-            yield token
-            row.append(token)
-        left -= len(accepted)
-
-
-def target_probabilities(
-    decoder: TransformerDecoder, row: list[int], drafted: list[int], params: SamplingParams
-) -> Tensor:
-    """Probabilities of the target model after the row and after each drafted token, T × V."""
-    context = decoder.model.config.context
-    prefixes = [row + drafted[:i] for i in range(len(drafted) + 1)]
-    if window_start(len(row) + len(drafted), context) != window_start(len(row), context):  # the window moves between
-        return torch.cat([probabilities(decoder([one])[:, -1], params, seen_tokens([one])) for one in prefixes])
-    logits_TV = decoder([row + drafted], last=len(drafted) + 1)[0]
-    if params.repetition_penalty == 1:
-        return probabilities(logits_TV, params)
-    seen = [seen_tokens([one]) for one in prefixes]
-    return torch.cat([probabilities(z[None], params, ids) for z, ids in zip(logits_TV, seen, strict=True)])

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from engram.core.errors import EngramError
 from engram.core.registry import discover
+from engram.generation.quantization import QuantizedWeight, insert_quantized
 
 Weights = dict[str, Tensor]
 HFConfig = dict[str, Any]
@@ -208,6 +209,7 @@ class Family:
         """Load the state dict of a file into a model; the error names missing, unexpected and misshapen tensors."""
         ties = self.tied_keys(model.config)
         filled, wrong, known = {}, {}, set(ties)
+        quantized: dict[str, QuantizedWeight] = {}
         for name, own in model.state_dict().items():
             place = self.locate(name)
             assert place is not None, f"the key mapping of {self.name} has no {name}"
@@ -220,13 +222,16 @@ class Family:
             elif stored.shape != place.stored_shape(own.shape):
                 shapes = f"{tuple(stored.shape)} and should be {place.stored_shape(own.shape)}"
                 wrong[place.name] = f"{place.name} is {shapes}"
+            elif isinstance(stored, QuantizedWeight):
+                quantized[name] = stored
             else:
                 filled[name] = place.from_stored(stored)
         wrong |= {name: f"{name} is not part of the model" for name in weights if name not in known}
         wrong |= self._find_untied(ties, weights)
         if wrong:
             raise EngramError(f"The weights in {path} do not fit a {self.name}: {'; '.join(wrong.values())}.")
-        model.load_state_dict(filled)
+        model.load_state_dict(filled, strict=not quantized)
+        insert_quantized(model, quantized)
 
     @staticmethod
     def _find_untied(ties: Mapping[str, str], weights: Weights) -> dict[str, str]:

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from engram.core.errors import EngramError
 from engram.hub.family import HFConfig, Weights
 from engram.hub.gguf_file import GGUFFile
-from engram.hub.rope_settings import to_halves
+from engram.hub.rope_settings import Rows, to_halves
 
 FAMILIES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma2": "gemma2", "gemma3": "gemma3_text",
             "phi3": "phi3", "olmo2": "olmo2"}  # fmt: skip
@@ -134,8 +133,11 @@ def fit_llama3(file: GGUFFile, about: Mapping[str, Any], theta: float) -> HFConf
     raise EngramError(f"The factors of RoPE in {file.path} are not those of llama3.")
 
 
-def read_tensors(file: GGUFFile, settings: HFConfig) -> Weights:
-    """Return all tensors by the names of transformers; rows of Llama's queries and keys are stored in pairs."""
+def read_tensors(file: GGUFFile, settings: HFConfig, *, quantized: bool = False) -> Weights:
+    """Return all tensors by the names of transformers, in 32 bits or quantized as in the file.
+
+    Rows of Llama's queries and keys are stored in pairs.
+    """
     kind = file.metadata["general.architecture"]
     names = {**NAMES, **OTHER_NAMES.get(kind, {})}
     heads = {"attn_q": settings["num_attention_heads"], "attn_k": settings.get("num_key_value_heads")}
@@ -146,7 +148,7 @@ def read_tensors(file: GGUFFile, settings: HFConfig) -> Weights:
             continue
         if stem not in names:
             raise EngramError(f"The model in {file.path} has a tensor {name}, which a {kind} here has not.")
-        value = torch.from_numpy(file.read(name))
+        value: Any = file.read_quantized(name) if quantized else torch.from_numpy(file.read(name))
         if kind == "llama" and stem in heads:
             value = in_halves(value, heads[stem] or settings["num_attention_heads"], file, name)
         if kind.startswith("gemma") and stem.endswith("norm"):
@@ -161,7 +163,7 @@ def split_name(name: str) -> tuple[str, str, str]:
     return (match[1] or "", match[2], match[3]) if match else ("", name, "")
 
 
-def in_halves(rows: Tensor, heads: int, file: GGUFFile, name: str) -> Tensor:
+def in_halves(rows: Rows, heads: int, file: GGUFFile, name: str) -> Rows:
     """Order the rows of each head as transformers does."""
     if not isinstance(heads, int) or heads < 1 or len(rows) % (2 * heads):
         raise EngramError(f"{file.path} is damaged: {heads} heads do not divide {name}.")

@@ -22,12 +22,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from engram.core.errors import EngramError
+from engram.generation.quantization import QuantizedWeight, quantize_weight
 
 Array = npt.NDArray[Any]
 MAGIC, VERSIONS = b"GGUF", (2, 3)
@@ -94,17 +96,19 @@ class Format:
     numbers: int
     size: int
     decode: Callable[[Array], Array]
+    bits: Literal[32, 8, 4] = 32
+    """the bits in which a quantized matrix is held"""
 
 
 FORMATS = {
     0: Format("F32", 1, 4, lambda block: block.view(np.float32)),
     1: Format("F16", 1, 2, lambda block: block.view(np.float16).astype(np.float32)),
-    2: Format("Q4_0", 32, 18, _q4_0),
-    3: Format("Q4_1", 32, 20, _q4_1),
-    8: Format("Q8_0", 32, 34, _q8_0),
-    12: Format("Q4_K", GROUPS, 144, _q4_k),
-    13: Format("Q5_K", GROUPS, 176, _q5_k),
-    14: Format("Q6_K", GROUPS, 210, _q6_k),
+    2: Format("Q4_0", 32, 18, _q4_0, 4),
+    3: Format("Q4_1", 32, 20, _q4_1, 4),
+    8: Format("Q8_0", 32, 34, _q8_0, 8),
+    12: Format("Q4_K", GROUPS, 144, _q4_k, 4),
+    13: Format("Q5_K", GROUPS, 176, _q5_k, 8),
+    14: Format("Q6_K", GROUPS, 210, _q6_k, 8),
     30: Format("BF16", 1, 2, lambda block: (block.view(np.uint16).astype(np.uint32) << 16).view(np.float32)),
 }
 """formats by their number in the file"""
@@ -154,6 +158,25 @@ class GGUFFile:
         flat = np.frombuffer(self.bytes, np.uint8, about.size, about.start)
         decoded = about.format.decode(flat.reshape(-1, about.format.size)).reshape(about.shape)
         return decoded if decoded.flags.writeable else decoded.copy()
+
+    def read_quantized(self, name: str) -> QuantizedWeight | torch.Tensor:
+        """Return a matrix as it is quantized in the file, or in the nearest format; others in 32 bits."""
+        about = self.tensors[name]
+        if about.format.bits == 32 or len(about.shape) != 2:
+            return torch.from_numpy(self.read(name))
+        if about.format.name not in ("Q4_0", "Q4_1", "Q8_0"):
+            return quantize_weight(torch.from_numpy(self.read(name)), about.format.bits)
+        block = np.frombuffer(self.bytes, np.uint8, about.size, about.start).reshape(-1, about.format.size)
+        scales = {"Q4_1": 2}.get(about.format.name, 1)
+        numbers = block[:, 2 * scales :]
+        q = numbers ^ 128 if about.format.bits == 8 else np.concatenate([numbers & 15, numbers >> 4], 1)
+        scale, *minimum = (
+            torch.from_numpy(block[:, 2 * i : 2 * i + 2].copy()).view(torch.float16).view(about.shape[0], -1)
+            for i in range(scales)
+        )
+        zero = {"Q4_0": 8, "Q8_0": 128}.get(about.format.name, 0)
+        q_OI = torch.from_numpy(q).view(about.shape)
+        return QuantizedWeight(about.format.bits, q_OI, scale, minimum[0] if minimum else None, zero)
 
     # ------------------------------------------------------------------ header
 

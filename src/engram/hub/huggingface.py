@@ -61,15 +61,18 @@ def is_checkpoint(path: Path) -> bool:
 # ---------------------------------------------------------------------- reading
 
 
-def load_checkpoint(source: str | Path) -> Checkpoint:
-    """Load the checkpoint of a folder, of a GGUF file, of the registry of models, or of that name on the hub."""
+def load_checkpoint(source: str | Path, *, quantized: bool = False) -> Checkpoint:
+    """Load the checkpoint of a folder, of a GGUF file, of the registry of models, or of that name on the hub.
+
+    With `quantized`, matrices of a GGUF file stay in 8 or 4 bits.
+    """
     path = find_checkpoint(source)
     if other := find_format(path):
         return Checkpoint(*other.read(path), None, (), path)
     gguf = GGUFFile(path) if is_gguf(path) else None
     settings = _read_settings(path, gguf)
     family = _get_family(settings, path)
-    weights = family.normalize_keys(read_tensors(gguf, settings) if gguf else read_weights(path))
+    weights = family.normalize_keys(read_tensors(gguf, settings, quantized=quantized) if gguf else read_weights(path))
     with limit_model_size(bytes_of(weights), path):
         processor = _read_processor(path, family)
         config = family.to_config(settings, weights, path, **(read_normalization(processor) if processor else {}))

@@ -27,14 +27,15 @@ from engram.training.run import Run, load_weights, recipe_class
 from engram.training.run_folder import RunFolder
 
 
-def load(source: str | Path) -> nn.Module:
+def load(source: str | Path, *, quantized: bool = False) -> nn.Module:
     """Load the model of a run folder or of a Hugging Face checkpoint (a folder, or a name on the hub), in eval mode.
 
-    It needs neither the data nor the checkpoints of the run. A text model has its `tokenizer` as attribute.
+    It needs neither the data nor the checkpoints of the run. A text model has its `tokenizer` as attribute. With
+    `quantized`, matrices of a GGUF file stay in the 8 or 4 bits that they are stored in.
     """
     if is_run(source):
         return load_run_model(RunFolder.open(Path(source)))
-    found = huggingface.load_checkpoint(source)
+    found = huggingface.load_checkpoint(source, quantized=quantized)
     return attach_tokenizer(found.model, found.tokenizer).eval()
 
 

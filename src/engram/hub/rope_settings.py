@@ -16,27 +16,30 @@ import torch
 from torch import Tensor
 
 from engram.core.errors import EngramError
+from engram.generation.quantization import QuantizedWeight
 from engram.nn.position import RoPE
 from engram.nn.transformer_block import BlockConfig
 
 T = TypeVar("T")
+Rows = TypeVar("Rows", Tensor, QuantizedWeight)
 FULL, SLIDING = "full_attention", "sliding_attention"
 KINDS = {"default": "none", "linear": "linear", "llama3": "llama3", "yarn": "yarn"}
 """kinds of scaling, their name → ours"""
 
 
-def to_pairs(rows: Tensor, head_width: int, rotated: int) -> Tensor:
+def to_pairs(rows: Rows, head_width: int, rotated: int) -> Rows:
     """Order rows as engram rotates them (1): of a matrix, a bias or a gain of queries or keys."""
-    head_HD = rows.unflatten(0, (-1, head_width))
+    head_HD = torch.arange(len(rows)).unflatten(0, (-1, head_width))
     first, second = head_HD[:, :rotated].chunk(2, 1)
     pairs = torch.stack([first, second], 2).flatten(1, 2)
-    return torch.cat([pairs, head_HD[:, rotated:]], 1).flatten(0, 1)
+    return rows[torch.cat([pairs, head_HD[:, rotated:]], 1).flatten()]  # type: ignore[return-value]
 
 
-def to_halves(rows: Tensor, head_width: int, rotated: int) -> Tensor:
+def to_halves(rows: Rows, head_width: int, rotated: int) -> Rows:
     """Order rows as transformers rotates them: the inverse of `to_pairs`."""
-    head_HD = rows.unflatten(0, (-1, head_width))
-    return torch.cat([head_HD[:, 0:rotated:2], head_HD[:, 1:rotated:2], head_HD[:, rotated:]], 1).flatten(0, 1)
+    head_HD = torch.arange(len(rows)).unflatten(0, (-1, head_width))
+    halves = torch.cat([head_HD[:, 0:rotated:2], head_HD[:, 1:rotated:2], head_HD[:, rotated:]], 1)
+    return rows[halves.flatten()]  # type: ignore[return-value]
 
 
 def shortest_cycle(values: Sequence[T]) -> tuple[T, ...]:

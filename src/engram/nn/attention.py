@@ -36,6 +36,8 @@ from engram.nn.linear import Linear
 from engram.nn.position import RotaryEmbedding
 
 QKNorm = Literal["none", "layer-no-affine", "rms", "rms-no-affine", "rms-width"]
+CacheBits = Literal[32, 16, 8]
+"""bits of the keys and values of a KV cache"""
 
 
 def attention(
@@ -114,31 +116,55 @@ def window_mask(T: int, S: int, window: int, causal: bool, device: torch.device 
 class KVCache:
     """Keys and values of one attention layer for the tokens so far, for autoregressive decoding.
 
-    Memory for `capacity` tokens is allocated once, so that a new token does not copy those before it.
+    Memory for `capacity` tokens is allocated once, so that a new token does not copy those before it. With 16 bits they
+    are rounded, and with 8 quantized, by a scale for each key and value.
     """
 
-    def __init__(self, capacity: int) -> None:
-        self.capacity, self.length = capacity, 0
-        self.k_BGSD = self.v_BGSD = torch.empty(0)
+    def __init__(self, capacity: int, bits: CacheBits = 32) -> None:
+        self.capacity, self.bits, self.length = capacity, bits, 0
+        self.k_BGSD = self.v_BGSD = self.k_scale_BGS1 = self.v_scale_BGS1 = torch.empty(0)
+
+    def allocate(self, k_BGTD: Tensor) -> None:
+        """Allocate memory for rows of keys and values such as these."""
+        B, G, _, D = k_BGTD.shape
+        dtype = {32: k_BGTD.dtype, 16: torch.float16, 8: torch.int8}[self.bits]
+        self.k_BGSD, self.v_BGSD = (k_BGTD.new_empty(B, G, self.capacity, D, dtype=dtype) for _ in range(2))
+        if self.bits == 8:
+            self.k_scale_BGS1, self.v_scale_BGS1 = (k_BGTD.new_empty(B, G, self.capacity, 1) for _ in range(2))
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Keys and values as they are stored, and their scales."""
+        return self.k_BGSD, self.v_BGSD, self.k_scale_BGS1, self.v_scale_BGS1
 
     def extend(self, k_BGTD: Tensor, v_BGTD: Tensor) -> tuple[Tensor, Tensor]:
         """Append keys and values of T tokens, and return all so far."""
-        B, G, T, D = k_BGTD.shape
         if not self.length:
-            self.k_BGSD, self.v_BGSD = (k_BGTD.new_empty(B, G, self.capacity, D) for _ in range(2))
-        end = self.length + T
-        self.k_BGSD[:, :, self.length : end] = k_BGTD
-        self.v_BGSD[:, :, self.length : end] = v_BGTD
-        self.length = end
+            self.allocate(k_BGTD)
+        new = slice(self.length, self.length + k_BGTD.shape[2])
+        self.length = new.stop
+        for value, rows, scales in (
+            (k_BGTD, self.k_BGSD, self.k_scale_BGS1),
+            (v_BGTD, self.v_BGSD, self.v_scale_BGS1),
+        ):
+            if self.bits == 8:
+                scales[:, :, new] = value.abs().amax(-1, keepdim=True) / 127
+                value = (value / scales[:, :, new].clamp(min=1e-30)).round()
+            rows[:, :, new] = value
         return self.read()
 
     def read(self) -> tuple[Tensor, Tensor]:
         """Keys and values so far."""
-        return self.k_BGSD[:, :, : self.length], self.v_BGSD[:, :, : self.length]
+        k_BGSD, v_BGSD = self.k_BGSD[:, :, : self.length], self.v_BGSD[:, :, : self.length]
+        if self.bits == 8:
+            k_scale, v_scale = (scale[:, :, : self.length] for scale in (self.k_scale_BGS1, self.v_scale_BGS1))
+            return k_BGSD * k_scale, v_BGSD * v_scale
+        return (k_BGSD.float(), v_BGSD.float()) if self.bits == 16 else (k_BGSD, v_BGSD)
 
     def reorder(self, row_B: Tensor) -> None:
         """Reorder the cache: row i becomes a copy of row `row_B[i]` (beam search)."""
         self.k_BGSD, self.v_BGSD = self.k_BGSD[row_B], self.v_BGSD[row_B]
+        if self.bits == 8:
+            self.k_scale_BGS1, self.v_scale_BGS1 = self.k_scale_BGS1[row_B], self.v_scale_BGS1[row_B]
 
 
 class Attention(nn.Module):

@@ -34,7 +34,7 @@ from engram.core.errors import EngramError
 from engram.core.fit import FitMixin
 from engram.core.tap import is_watching, tap
 from engram.generation import generate
-from engram.nn.attention import KVCache, QKNorm
+from engram.nn.attention import CacheBits, KVCache, QKNorm
 from engram.nn.linear import Linear
 from engram.nn.position import RoPE, RotaryEmbedding, sinusoidal
 from engram.nn.transformer_block import PROJECTIONS, Block, BlockConfig, FFActivation, Norm, make_norm, rotary_by_layer
@@ -45,6 +45,8 @@ class GPT(FitMixin, nn.Module, generate.LanguageModel):
 
     embeds_texts = True
     """whether its tokens have vectors that are pooled to that of a text (hub/embedding.py)"""
+    cache_bits: CacheBits = 32
+    """bits of keys and values in the KV cache of generation"""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(BlockConfig):
@@ -167,7 +169,7 @@ class GPT(FitMixin, nn.Module, generate.LanguageModel):
         return F.cross_entropy(logits_BTV.flatten(0, 1), y_BT.flatten())  # (4)
 
     def make_decoder(self, *, cached: bool = True) -> generate.TransformerDecoder:
-        return generate.TransformerDecoder(self, cached=cached)
+        return generate.TransformerDecoder(self, cached=cached, cache_bits=self.cache_bits)
 
 
 def gpt2(**changes: Any) -> GPT.Config:

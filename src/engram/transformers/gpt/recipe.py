@@ -1,7 +1,9 @@
 """Recipe of GPT: language modeling on text, and text generation."""
 
-from collections.abc import Iterator, Mapping
+import copy
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -15,8 +17,9 @@ from engram.core.seeding import generator
 from engram.core.tap import watch
 from engram.data.corpus import Corpus, RandomWindows
 from engram.data.epoch_windows import EpochWindows
-from engram.generation import generate
 from engram.generation.quantization import quantize
+from engram.generation.speculative import prompt_lookup_decode, speculative_decode
+from engram.nn.attention import CacheBits
 from engram.plots import ablation, attention, attention_arcs, embedding, logit_lens, position, rollout
 from engram.plots.figure import Figure
 from engram.training.learner import GradientLearner
@@ -41,8 +44,19 @@ class GPTSampleArgs(GenerationArgs):
 
     draft: str = ""
     """speculative decoding: run folder of a smaller GPT that drafts tokens; faster, with the same distribution"""
-    int8: bool = False
-    """int8 weights for generation: more than twice as fast, at nearly the same perplexity (docs/transformers.md)"""
+    prompt_lookup: bool = False
+    """speculative decoding: what followed the last tokens before is the draft of what follows them now"""
+    bits: Literal[32, 8, 4] = 32
+    """bits of the weights: 8 or 4 quantizes them, which is faster and smaller; 32 takes them as they are"""
+    cache_bits: CacheBits = 32
+    """bits of the keys and values in the KV cache: 16 or 8 makes it smaller"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_beams and (self.draft or self.prompt_lookup):
+            raise EngramError("Speculative decoding samples token by token: leave out --num-beams or the draft.")
+        if self.draft and self.prompt_lookup:
+            raise EngramError("There is one draft: leave out --draft or --prompt-lookup.")
 
 
 @register
@@ -136,15 +150,13 @@ class GPTRecipe(TextRecipe[GPT]):
     def sample(self, learner: Learner[GPT], data: Corpus, request: SampleRequest) -> Sample:
         """Generate the continuation of a prompt."""
         args: GPTSampleArgs = request.args
-        model = quantize(learner.model) if args.int8 else learner.model
-        if not args.draft:
+        model = copy.copy(learner.model) if args.bits == 32 else quantize(learner.model, args.bits)
+        model.cache_bits = args.cache_bits
+        options: dict[str, Any] = {"generator": request.generator, "eos_id": get_eos_id(data)}
+        if args.prompt_lookup:
+            decode: Callable[..., Iterator[int]] = partial(prompt_lookup_decode, model)
+        elif args.draft:
+            decode = partial(speculative_decode, model, load_pretrained(args.draft, GPT)[0])
+        else:
             return generate_texts(model, data, request)
-        if args.num_beams:
-            raise EngramError("Speculative decoding samples token by token: leave out --num-beams or --draft.")
-        draft = load_pretrained(args.draft, GPT)[0]
-
-        def speculative(prompt: list[int]) -> Iterator[int]:
-            options: dict[str, Any] = {"generator": request.generator, "eos_id": get_eos_id(data)}
-            return generate.speculative_decode(model, draft, prompt, args.max_new_tokens, args, **options)
-
-        return generate_texts(model, data, request, speculative)
+        return generate_texts(model, data, request, lambda prompt: decode(prompt, args.max_new_tokens, args, **options))
