@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
 
@@ -33,6 +33,10 @@ class ChatOptions(Settings):
     """largest number of tokens of a reply"""
     stop: tuple[str, ...] = ()
     """stop strings, which end a reply"""
+    bits: Literal[32, 8, 4] = 32
+    """bits of the weights: 8 or 4 quantizes them, which is faster and smaller; 32 takes them as they are"""
+    cache_bits: Literal[32, 16, 8] = 32
+    """bits of the keys and values in the KV cache: 16 or 8 makes it smaller"""
     seed: int = 0
     """seed of the random numbers"""
 
@@ -56,12 +60,15 @@ def command(argv: Sequence[str]) -> int:
 def open_chat(source: str, options: ChatOptions, params: Any) -> Any:
     """Load the model and begin a conversation."""
     from engram.core.seeding import generator
+    from engram.generation.quantization import quantize
     from engram.hub.chat import Chat
     from engram.hub.load import load
 
-    model: Any = load(source)
+    model: Any = load(source, quantized=True)
     if not hasattr(model, "make_decoder") or model.tokenizer is None:
         raise EngramError(f"{source} holds a {type(model).__name__}, which does not write text.")
+    model = model if options.bits == 32 else quantize(model, options.bits)
+    model.cache_bits = options.cache_bits
     chat = Chat(model, params, options.max_new_tokens, options.stop, generator(options.seed, "sample"))
     chat.set_system(options.system)
     return chat

@@ -101,11 +101,14 @@ def is_run(source: str | Path) -> bool:
 
 
 def open_run(source: str, step: int | None = None) -> Any:
-    """Open the run of a folder, or a checkpoint as a `CheckpointRun` whose outputs go to runs/NAME."""
+    """Open the run of a folder, or a checkpoint as a `CheckpointRun` whose outputs go to runs/NAME.
+
+    Matrices of a GGUF file stay in 8 or 4 bits.
+    """
     path = Path(source)
     if is_run(source):
         return Run.open(path, step)
-    found = huggingface.load_checkpoint(source)
+    found = huggingface.load_checkpoint(source, quantized=True)
     recipe = recipe_of_model(type(found.model), source)
     info = Info(
         name=source, title=f"checkpoint {source}", kind="checkpoint", license="its own", source=source, columns={},
