@@ -286,7 +286,12 @@ def padded(padding, vocabulary=27):
     return x_BS
 
 
-@pytest.mark.parametrize("shape", [{}, {"scale_embedding": True, "activation_function": "swish", "d_model": 15}])
+@pytest.mark.parametrize("shape", [
+    {},
+    {"scale_embedding": True, "activation_function": "swish", "d_model": 15},
+    {"decoder_attention_heads": 4, "decoder_ffn_dim": 7, "encoder_layers": 1, "decoder_layers": 3},
+    {"encoder_attention_heads": 12, "decoder_attention_heads": 1, "encoder_ffn_dim": 5, "decoder_layers": 2},
+])  # fmt: skip
 @pytest.mark.parametrize("kind", ["MarianMTModel", "PegasusForConditionalGeneration"])
 def test_transformer_from_there(tmp_path, kind, shape):
     of = getattr(transformers, kind)
@@ -298,6 +303,7 @@ def test_transformer_from_there(tmp_path, kind, shape):
 
 @pytest.mark.parametrize("settings", [
     {"decoder_layers": 1, "pad_id": 26, "eos_id": 0},
+    {"decoder_layers": 3, "decoder_heads": 2, "decoder_ff_width": 5},
     {"bias": (), "norm": "layer-no-affine", "scale_embedding": False, "activation": "silu", "ff_width": 20},
 ])  # fmt: skip
 @pytest.mark.parametrize("residual", ["post-norm", "pre-norm"])

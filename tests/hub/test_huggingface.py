@@ -186,7 +186,8 @@ def test_settings_without_a_counterpart_here(folder, settings, said):
 @pytest.mark.parametrize(("settings", "said"), [
     ({"share_encoder_decoder_embeddings": False}, "share one vocabulary and one embedding"),
     ({"decoder_start_token_id": 5}, "begin with the padding token 0, not with 5"),
-    ({"decoder_ffn_dim": 5}, "encoder_ffn_dim and decoder_ffn_dim must be the same"),
+    ({"decoder_attention_heads": 3}, "heads must divide width, and 3 does not divide 8"),
+    ({"decoder_ffn_dim": 5}, "model.decoder.layers.0.fc1.weight is (32, 8) and should be (5, 8)"),
 ])  # fmt: skip
 def test_a_marian_without_a_counterpart_here(tmp_path, settings, said):
     save_checkpoint(Transformer(Transformer.Config(**SMALL, residual="post-norm")), tmp_path)
@@ -216,6 +217,10 @@ def test_a_clip_with_unlike_encoders(tmp_path):
     (BERT(BERT.Config(**SMALL, residual="pre-norm")), "residual must be 'post-norm', not 'pre-norm'"),
     (BERT(BERT.Config(**SMALL, kv_heads=1)), "kv_heads must be 0, not 1"),
     (Transformer(Transformer.Config(**SMALL, layout="interleaved")), "layout must be 'halves', not 'interleaved'"),
+    (
+        Transformer(Transformer.Config(**SMALL, decoder_heads=4, head_width=4)),
+        "head_width must be 0 where the decoder has another number of heads",
+    ),
     (ViT(ViT.Config(**SMALL, qk_norm="layer-no-affine")), "qk_norm must be 'none', not 'layer-no-affine'"),
     (CLIP(CLIP.Config(**CLIPS, eos_id=2)), "eos_id must not be 2"),
     (MLP(MLP.Config()), "A MLP has no counterpart in transformers; BERT, CLIP, GPT"),

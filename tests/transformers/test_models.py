@@ -190,6 +190,7 @@ SHAPES = [
     {"residual": "post-norm"},
     {"layout": "interleaved", "decoder_layers": 1},
     {"kv_heads": 1, "scale_embedding": False},
+    {"decoder_heads": 2, "decoder_ff_width": 5, "decoder_layers": 3},
 ]
 
 

@@ -18,7 +18,7 @@ Source and target share one vocabulary and one embedding.
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import torch
@@ -30,7 +30,7 @@ from engram.core.config import FromData
 from engram.core.fit import FitMixin
 from engram.core.tap import tap
 from engram.generation.sampling import GREEDY, Beam, SamplingParams, beam_search, sample_token
-from engram.nn.attention import KVCache
+from engram.nn.attention import KVCache, check_heads
 from engram.nn.position import Layout, sinusoidal
 from engram.nn.transformer_block import Block, BlockConfig, FFActivation, make_norm
 
@@ -50,11 +50,25 @@ class Transformer(FitMixin, nn.Module):
         """largest number of tokens of a text"""
         decoder_layers: Annotated[int, Ge(0)] = 0
         """number of decoder layers; 0 means as many as encoder layers"""
+        decoder_heads: Annotated[int, Ge(0)] = 0
+        """attention heads of a decoder layer; 0 means as many as in an encoder layer"""
+        decoder_ff_width: Annotated[int, Ge(0)] = 0
+        """hidden units of the feed-forward network of a decoder layer; 0 means as many as in an encoder layer"""
         layout: Layout = "halves"
         """layout of the sinusoidal position encoding: sines and cosines interleaved, or in halves"""
         activation: FFActivation = "relu"
         scale_embedding: FromData[bool] = True
         """multiply embeddings by the square root of the width"""
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            check_heads(self.width, self.decoder_heads or self.heads, self.kv_heads, self.head_width)
+
+        @property
+        def decoder_blocks(self) -> "Transformer.Config":
+            """Architecture of the decoder's blocks."""
+            layers, heads = self.decoder_layers or self.layers, self.decoder_heads or self.heads
+            return replace(self, layers=layers, heads=heads, ff_width=self.decoder_ff_width or self.ff_width)
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -63,8 +77,8 @@ class Transformer(FitMixin, nn.Module):
         self.register_buffer("position_TE", sinusoidal(config.context, config.width, config.layout), persistent=False)
         self.position_TE: Tensor
         self.encoder = nn.ModuleList(Block(config) for _ in range(config.layers))
-        decoder_layers = config.decoder_layers or config.layers
-        self.decoder = nn.ModuleList(Block(config, causal=True, cross=True) for _ in range(decoder_layers))
+        blocks = config.decoder_blocks
+        self.decoder = nn.ModuleList(Block(blocks, causal=True, cross=True) for _ in range(blocks.layers))
         normalized = config.residual == "post-norm"
         self.encoder_norm = nn.Identity() if normalized else make_norm(config)
         self.decoder_norm = nn.Identity() if normalized else make_norm(config)

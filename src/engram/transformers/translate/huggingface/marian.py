@@ -3,7 +3,16 @@
 import torch
 
 from engram.core.errors import EngramError
-from engram.hub.family import CLASSIC, Family, HFConfig, StoredTensor, Weights, map_layer, register_family
+from engram.hub.family import (
+    CLASSIC,
+    Family,
+    HFConfig,
+    StoredTensor,
+    Weights,
+    get_setting,
+    map_layer,
+    register_family,
+)
 from engram.nn.position import sinusoidal
 from engram.transformers.translate.model import Transformer
 
@@ -47,6 +56,10 @@ SETTINGS = (
     ("pad_token_id", "pad_id", 58100),
     ("eos_token_id", "eos_id", 0),
 )
+DECODER_SETTINGS = (
+    ("decoder_attention_heads", "decoder_heads", 16),
+    ("decoder_ffn_dim", "decoder_ff_width", 4096),
+)
 SUPPORTED_VALUES = {
     **CLASSIC,
     "norm": ("layer", "layer-no-affine"),
@@ -56,11 +69,7 @@ SUPPORTED_VALUES = {
 
 
 def derive_fields(settings: HFConfig, weights: Weights) -> HFConfig:
-    """Refuse settings in which encoder and decoder differ, or share no embedding."""
-    for name in ("attention_heads", "ffn_dim"):
-        encoder, decoder = (settings.get(f"{part}_{name}") for part in ("encoder", "decoder"))
-        if encoder != decoder:
-            raise EngramError(f"encoder_{name} and decoder_{name} must be the same, not {encoder} and {decoder}.")
+    """Refuse settings in which encoder and decoder share no embedding."""
     pad_id, start = settings.get("pad_token_id", 58100), settings.get("decoder_start_token_id", 58100)
     if pad_id != start:
         raise EngramError(f"a target must begin with the padding token {pad_id}, not with {start}.")
@@ -69,15 +78,17 @@ def derive_fields(settings: HFConfig, weights: Weights) -> HFConfig:
         raise EngramError("source and target must share one vocabulary and one embedding.")
     if not settings.get("tie_word_embeddings", True):
         raise EngramError("the embedding must be the output matrix too (tie_word_embeddings).")
-    return {"residual": "post-norm", "layout": "halves", "eps": 1e-5}
+    decoder = {own: get_setting(settings, theirs, default) for theirs, own, default in DECODER_SETTINGS}
+    return {"residual": "post-norm", "layout": "halves", "eps": 1e-5, **decoder}
 
 
 def extra_settings(config: Transformer.Config) -> HFConfig:
     """Further settings of config.json."""
+    decoder = config.decoder_blocks
     return {
-        "decoder_layers": config.decoder_layers or config.layers,
-        "decoder_attention_heads": config.heads,
-        "decoder_ffn_dim": config.ff_width or 4 * config.width,
+        "decoder_layers": decoder.layers,
+        "decoder_attention_heads": decoder.heads,
+        "decoder_ffn_dim": decoder.ff_width or 4 * config.width,
         "attention_dropout": 0.0,
         "activation_dropout": 0.0,
         "decoder_start_token_id": config.pad_id,
@@ -86,6 +97,14 @@ def extra_settings(config: Transformer.Config) -> HFConfig:
         "is_encoder_decoder": True,
         "tie_word_embeddings": True,
     }
+
+
+def check_decoder_heads(config: Transformer.Config) -> list[str]:
+    """Say why a decoder with other heads than the encoder has no counterpart."""
+    if config.decoder_heads in (0, config.heads):
+        return []
+    names = [name for name in ("kv_heads", "head_width") if getattr(config, name)]
+    return [f"{name} must be 0 where the decoder has another number of heads" for name in names]
 
 
 def unpack(weights: Weights, config: Transformer.Config) -> Weights:
@@ -111,5 +130,6 @@ MARIAN = Family(
     derive_fields=derive_fields,
     extra_settings=lambda config: {**extra_settings(config), "share_encoder_decoder_embeddings": True},
     unpack=unpack,
+    find_unsupported=check_decoder_heads,
 )
 register_family(MARIAN)

@@ -8,6 +8,7 @@ from engram.transformers.translate.huggingface.marian import (
     SUPPORTED_VALUES,
     TENSORS,
     TIES,
+    check_decoder_heads,
     derive_fields,
     extra_settings,
     unpack,
@@ -46,5 +47,6 @@ PEGASUS = Family(
     extra_settings=extra_settings,
     unpack=unpack,
     pack=pack,
+    find_unsupported=check_decoder_heads,
 )
 register_family(PEGASUS)
