@@ -82,8 +82,9 @@ def test_clip(tmp_path):
     agree(made(model, tmp_path)(image=image, text=text), model(image, text))
 
 
-def test_transformer(tmp_path):
-    model = shake(Transformer(Transformer.Config(**TEXT)))
+@pytest.mark.parametrize("settings", [{}, {"position": "relative", "tie_embeddings": False, "norm": "rms"}])
+def test_transformer(tmp_path, settings):
+    model = shake(Transformer(Transformer.Config(**TEXT, **settings)))
     source, target = torch.randint(1, 23, (5, 9)), torch.randint(23, (5, 4))
     source[1, 5:] = source[3, 1:] = 0
     agree(made(model, tmp_path)(source=source, target=target), model(source, target))

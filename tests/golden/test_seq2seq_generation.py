@@ -17,13 +17,29 @@ MARIAN = {
     "decoder_ffn_dim": 7, "encoder_attention_heads": 3, "decoder_attention_heads": 2, "max_position_embeddings": 40,
     "pad_token_id": PADDING, "decoder_start_token_id": PADDING, "eos_token_id": STOP, "forced_eos_token_id": None,
 }  # fmt: skip
+T5 = {
+    "vocab_size": V, "d_model": 12, "d_kv": 5, "d_ff": 20, "num_layers": 3, "num_decoder_layers": 2, "num_heads": 3,
+    "relative_attention_num_buckets": 8, "relative_attention_max_distance": 9, "pad_token_id": PADDING,
+    "decoder_start_token_id": PADDING, "eos_token_id": STOP,
+}  # fmt: skip
 
 
 def marian(**settings):
     return transformers.MarianMTModel(transformers.MarianConfig(**MARIAN, **settings))
 
 
-MODELS = {"marian": marian}
+def t5(**settings):
+    return transformers.T5ForConditionalGeneration(transformers.T5Config(**T5, **settings))
+
+
+def t5_untied(**settings):
+    """As version 1.1 was trained: transformers ties the output matrix of a fresh model in any case."""
+    model = t5(feed_forward_proj="gated-gelu", tie_word_embeddings=False, **settings)
+    model.lm_head.weight = torch.nn.Parameter(torch.randn(V, T5["d_model"]) * 0.3)
+    return model
+
+
+MODELS = {"marian": marian, "t5": t5, "t5 1.1": t5_untied}
 SAMPLING = [
     {"temperature": 0.0},
     {"temperature": 1.0},

@@ -55,17 +55,19 @@ def queries(T, S, G, double=False):
     return (q.double(), k.double(), v.double()) if double else (q, k, v)
 
 
-def looped(q, k, v, mask, causal, temperature=1.0):
+def looped(q, k, v, mask, causal, temperature=1.0, bias=None):
     """Equation (2), number by number."""
     q, k, v = (x.double().numpy() for x in (q, k, v))
     T, S, share = q.shape[2], k.shape[2], H // k.shape[1]
     mask = np.ones((B, H, T, S), bool) if mask is None else mask.expand(B, H, T, S).numpy()
+    bias = np.zeros((H, T, S)) if bias is None else bias.numpy()
     weights, out = np.zeros((B, H, T, S)), np.zeros((B, H, T, D))
     for b in range(B):
         for h in range(H):
             for t in range(T):
                 visible = [s for s in range(S) if mask[b, h, t, s] and not (causal and s > t + S - T)]
-                scores = [sum(q[b, h, t] * k[b, h // share, s]) / (temperature * math.sqrt(D)) for s in visible]
+                products = [sum(q[b, h, t] * k[b, h // share, s]) / math.sqrt(D) for s in visible]
+                scores = [(z + bias[h, t, s]) / temperature for z, s in zip(products, visible, strict=True)]
                 total = sum(math.exp(score) for score in scores)
                 for s, score in zip(visible, scores, strict=True):
                     weights[b, h, t, s] = math.exp(score) / total
@@ -88,21 +90,23 @@ def shown(*qkv, **options):
     return seen["weights"], out
 
 
+@pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("case", CASES)
-def test_fused_equals_the_reference(case):
+def test_fused_equals_the_reference(case, biased):
     T, S, G, mask, causal = CASES[case]
-    qkv = queries(T, S, G)
+    qkv, bias = queries(T, S, G), random(H, T, S, seed=3) if biased else None
     torch.testing.assert_close(
-        attention(*qkv, mask, causal=causal), reference_attention(*qkv, mask, causal=causal), **NEAR
+        attention(*qkv, mask, bias, causal=causal), reference_attention(*qkv, mask, bias, causal=causal), **NEAR
     )
 
 
+@pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("case", CASES)
-def test_the_reference_equals_a_loop(case):
+def test_the_reference_equals_a_loop(case, biased):
     T, S, G, mask, causal = CASES[case]
-    qkv = queries(T, S, G, double=True)
-    weights, out = shown(*qkv, mask, causal=causal)
-    expected_weights, expected_out = looped(*qkv, mask, causal)
+    qkv, bias = queries(T, S, G, double=True), random(H, T, S, seed=3).double() if biased else None
+    weights, out = shown(*qkv, mask, bias, causal=causal)
+    expected_weights, expected_out = looped(*qkv, mask, causal, bias=bias)
     torch.testing.assert_close(out, expected_out, atol=1e-12, rtol=0)
     torch.testing.assert_close(weights, expected_weights, atol=1e-12, rtol=0)
 

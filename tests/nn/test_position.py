@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from engram.nn.position import RotaryEmbedding, sinusoidal
+from engram.core.errors import EngramError
+from engram.nn.position import RelativePosition, RelativePositionBias, RotaryEmbedding, sinusoidal
 
 WIDTHS = [2, 6, 7, 1, 64]
 
@@ -95,3 +96,41 @@ def test_rotary_places_may_differ_between_rows():
         for t in range(4):
             one = rotary(x[b : b + 1, t : t + 1], start=int(position_ids_BT[b, t]))
             assert torch.equal(found[b : b + 1, t : t + 1], one)
+
+
+# ---------------------------------------------------------------------- relative
+
+
+def bucket(distance, buckets, max_distance):
+    """Equations (11) and (12)."""
+    exact = buckets // 2
+    if distance < exact:
+        return distance
+    growth = math.log(distance / exact) / math.log(max_distance / exact)
+    return min(exact + math.floor(growth * (buckets - exact)), buckets - 1)
+
+
+@pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (8, 9), (13, 7), (4, 3), (5, 1000)])
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_relative_position_bias_written_out(buckets, max_distance, bidirectional):
+    relative = RelativePosition(num_buckets=buckets, max_distance=max_distance)
+    module, S = RelativePositionBias(3, relative, bidirectional=bidirectional), 150
+    W, half = module.embedding.weight.T, buckets // 2
+    bias_HTS = module(S, S)
+    for t in (0, 1, 77, S - 1):
+        for s in range(S if bidirectional else t + 1):
+            if bidirectional:
+                b = bucket(abs(t - s), half, max_distance) + (half if s > t else 0)
+            else:
+                b = bucket(t - s, buckets, max_distance)
+            assert torch.equal(bias_HTS[:, t, s], W[:, b])
+
+
+def test_relative_position_bias_of_the_last_queries():
+    module = RelativePositionBias(2, RelativePosition(), bidirectional=False)
+    assert torch.equal(module(3, 40), module(40, 40)[:, -3:])
+
+
+def test_relative_positions_without_buckets_of_growing_size_are_refused():
+    with pytest.raises(EngramError, match="max_distance must be above half of num_buckets, 16, not 16"):
+        RelativePosition(max_distance=16)

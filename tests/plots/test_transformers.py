@@ -6,14 +6,14 @@ import torch
 
 from engram.core.errors import EngramError
 from engram.core.tap import watch
-from engram.nn.position import RotaryEmbedding, sinusoidal
+from engram.nn.position import RelativePosition, RelativePositionBias, RotaryEmbedding, sinusoidal
 from engram.plots import page
 from engram.plots.ablation import head_ablation, head_effects
 from engram.plots.attention import attention_grid, attention_head, cross_attention, describe_head, tile_heads
 from engram.plots.attention_arcs import TokenRow, arc_outline, attention_arcs, strongest_pairs
 from engram.plots.embedding import embeddings, principal_components
 from engram.plots.logit_lens import layer_probabilities, logit_lens, top_probabilities
-from engram.plots.position import patch_positions, positions, rotary, rotary_kernel
+from engram.plots.position import patch_positions, positions, relative_bias, rotary, rotary_kernel
 from engram.plots.rollout import class_attention, rollout, rollout_image, rollout_text
 from engram.plots.tokens import by_layer, format_token
 from engram.transformers.bert.model import BERT
@@ -195,6 +195,16 @@ def test_only_the_distance_of_sinusoidal_positions_counts(layout):
     assert len(path.x) == 12
 
 
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_the_bias_of_relative_positions(bidirectional):
+    bias = RelativePositionBias(3, RelativePosition(num_buckets=8, max_distance=20), bidirectional=bidirectional)
+    lines, bias_HTS = relative_bias(bias, 15).plot.data, bias(29, 29)
+    assert list(lines[0].x) == list(range(-14, 15 if bidirectional else 1))
+    for h, head in enumerate(lines):
+        assert np.allclose(head.y, bias_HTS[h, 14, : len(head.x)].detach())
+    assert relative_bias(bias, 1000).plot.data[0].x[0] == -20  # beyond which nothing changes
+
+
 def test_principal_components_keep_what_is_flat():
     flat = torch.randn(20, 2, generator=torch.Generator().manual_seed(0)) @ torch.tensor([[1.0, 0, 2], [0, 1, 1]])
     xy, share = principal_components(flat)
@@ -297,6 +307,7 @@ def test_every_view_goes_into_a_page(gpt, read, saw):
         rollout_text(seen, WORDS),
         rollout_image(patches, image[0], model.patches.grid), class_attention(patches, image[0], model.patches.grid),
         positions(sinusoidal(9, 6)), patch_positions(model.patches.position, model.patches.grid), rotary(8, 32),
+        relative_bias(RelativePositionBias(2, RelativePosition(), bidirectional=True), 9),
         logit_lens(gpt, seen, WORDS, str), head_ablation(gpt, lambda: gpt(torch.arange(7)[None])),
         top_probabilities(out[0, -1], str, "What comes next"),
         embeddings(gpt.embedding.weight, [str(i) for i in range(11)]),

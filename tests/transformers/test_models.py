@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from engram.core.seeding import generator
 from engram.generation.sampling import SamplingParams
+from engram.nn.position import RelativePosition
 from engram.transformers.clip.model import CLIP
 from engram.transformers.translate.model import Transformer
 from engram.transformers.vit.model import PatchEmbedding, ViT
@@ -191,6 +192,8 @@ SHAPES = [
     {"layout": "interleaved", "decoder_layers": 1},
     {"kv_heads": 1, "scale_embedding": False},
     {"decoder_heads": 2, "decoder_ff_width": 5, "decoder_layers": 3},
+    {"position": "relative", "relative": RelativePosition(num_buckets=6, max_distance=5), "decoder_heads": 6},
+    {"position": "relative", "tie_embeddings": False, "head_bias": False, "logit_scale": 0.3, "norm": "rms"},
 ]
 
 
@@ -254,7 +257,7 @@ def test_transformer_loss_written_out(smoothing):
 def test_decoding_token_by_token_equals_all_at_once(settings):
     model, x, y = transformer(**settings), sources(), ids(2, V, 3, 6)
     z, valid = model.encode(x)
-    cache = model.make_cache()
+    cache = model.make_cache(x.shape[1])
     found = torch.cat([model.decode(one, z, valid, cache) for one in y.split(1, 1)], 1)
     near(found, model.decode(y, z, valid))
 

@@ -252,7 +252,10 @@ def _tokenizer_config(family: Family, settings: HFConfig, tokens: dict[str, str]
     }
 
 
-GENERATION_MODELS = ("GPT2LMHeadModel", "NanoChatForCausalLM", "MarianMTModel", "PegasusForConditionalGeneration")
+GENERATION_MODELS = (
+    "GPT2LMHeadModel", "NanoChatForCausalLM", "MarianMTModel", "PegasusForConditionalGeneration",
+    "T5ForConditionalGeneration",
+)  # fmt: skip
 
 
 def _generation_config(settings: HFConfig) -> HFConfig:

@@ -1,7 +1,7 @@
 r"""Scaled dot-product attention, multi-head attention and the KV cache (Vaswani et al. 2017, section 3.2).
 
     \text{select}(q, K, V) = v_j,\quad j = \text{argmax}_i\, q \cdot k_i       hard selection, as in a database     (1)
-    A = \text{softmax}(Q K^T / (\tau \sqrt{D}) + M)                         attention weights                    (2)
+    A = \text{softmax}((Q K^T / \sqrt{D} + R) / \tau + M)                   attention weights                    (2)
     \text{attention}(Q, K, V) = A V                                         soft selection; (1) for \tau \to 0    (3)
     Q = x W_q + b_q,\quad K = z W_k + b_k,\quad V = z W_v + b_v             projections; self-attention: z = x   (4)
     \text{multi-head}(x, z) = \text{concat}(\text{head}_1, ..., \text{head}_H) W_o + b_o      multi-head         (5)
@@ -11,6 +11,7 @@ r"""Scaled dot-product attention, multi-head attention and the KV cache (Vaswani
         Q, K, V            queries, keys, values
         A                  attention weights
         M                  mask: 0 where a token may be attended to, minus infinity elsewhere
+        R                  bias of the scores, such as that of relative positions; none by default
         \tau               temperature
         c                  softcap: scores stay between -c and c
         x, z               tokens that attend, tokens attended to
@@ -45,6 +46,7 @@ def attention(
     k_BGSD: Tensor,
     v_BGSD: Tensor,
     mask: Tensor | None = None,
+    bias_HTS: Tensor | None = None,
     *,
     causal: bool = False,
     window: int = 0,
@@ -58,10 +60,12 @@ def attention(
     if windowed := 0 < window < S:
         band_TS = window_mask(T, S, window, causal, q_BHTD.device)
         mask = band_TS if mask is None else mask & band_TS
-    elif causal and T > 1 and (mask is not None or T != S):
+    elif causal and T > 1 and (mask is not None or bias_HTS is not None or T != S):
         causal_TS = causal_mask(T, S, q_BHTD.device)
         mask = causal_TS if mask is None else mask & causal_TS
     is_causal = causal and mask is None and T > 1 and not windowed
+    if bias_HTS is not None:
+        mask = bias_HTS[None] if mask is None else torch.where(mask, bias_HTS, -math.inf)
     grouped = q_BHTD.shape[1] != k_BGSD.shape[1]
     return F.scaled_dot_product_attention(
         q_BHTD, k_BGSD, v_BGSD, mask, is_causal=is_causal, scale=scale or None, enable_gqa=grouped
@@ -73,6 +77,7 @@ def reference_attention(
     k_BGSD: Tensor,
     v_BGSD: Tensor,
     mask: Tensor | None = None,
+    bias_HTS: Tensor | None = None,
     *,
     causal: bool = False,
     window: int = 0,
@@ -87,6 +92,8 @@ def reference_attention(
     score_BHTS = score_BHTS * scale if scale else score_BHTS / math.sqrt(q_BHTD.shape[-1])
     if softcap:
         score_BHTS = softcap * torch.tanh(score_BHTS / softcap)  # (6)
+    if bias_HTS is not None:
+        score_BHTS = score_BHTS + bias_HTS
     if 0 < window < S:
         score_BHTS = score_BHTS.masked_fill(~window_mask(T, S, window, causal, q_BHTD.device), -math.inf)
     elif causal:
@@ -206,6 +213,7 @@ class Attention(nn.Module):
         z_BSE: Tensor | None = None,
         *,
         mask: Tensor | None = None,
+        bias_HTS: Tensor | None = None,
         position_ids_BT: Tensor | None = None,
         cache: KVCache | None = None,
     ) -> Tensor:
@@ -220,15 +228,22 @@ class Attention(nn.Module):
             if cache is not None:
                 k_BGSD, v_BGSD = cache.extend(k_BGSD, v_BGSD)
         q_BHTD = self._split_queries(q_BTE, start, position_ids_BT)
-        head_BHTD = tap("heads", self.attend(q_BHTD, k_BGSD, v_BGSD, mask))  # (3)
+        head_BHTD = tap("heads", self.attend(q_BHTD, k_BGSD, v_BGSD, mask, bias_HTS))  # (3)
         return tap("out", self.o(head_BHTD.transpose(1, 2).flatten(2)))  # (5)
 
-    def attend(self, q_BHTD: Tensor, k_BGSD: Tensor, v_BGSD: Tensor, mask: Tensor | None = None) -> Tensor:
+    def attend(
+        self,
+        q_BHTD: Tensor,
+        k_BGSD: Tensor,
+        v_BGSD: Tensor,
+        mask: Tensor | None = None,
+        bias_HTS: Tensor | None = None,
+    ) -> Tensor:
         """Attention (3) of each head, as configured."""
         settings = {"causal": self.causal, "window": self.window, "scale": self.scale}
         if self.softcap or is_watched("weights"):
-            return reference_attention(q_BHTD, k_BGSD, v_BGSD, mask, softcap=self.softcap, **settings)  # type: ignore[arg-type]
-        return attention(q_BHTD, k_BGSD, v_BGSD, mask, **settings)  # type: ignore[arg-type]
+            return reference_attention(q_BHTD, k_BGSD, v_BGSD, mask, bias_HTS, softcap=self.softcap, **settings)  # type: ignore[arg-type]
+        return attention(q_BHTD, k_BGSD, v_BGSD, mask, bias_HTS, **settings)  # type: ignore[arg-type]
 
     def forward_unpadded(self, x_NE: Tensor, lengths: list[int]) -> Tensor:
         """Self-attention within each of several concatenated sequences of variable length, without padding."""

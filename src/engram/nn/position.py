@@ -1,4 +1,4 @@
-r"""Position encodings: sinusoidal in two layouts, and rotary position embedding (RoPE).
+r"""Position encodings: sinusoidal in two layouts, rotary position embedding (RoPE), and relative position bias.
 
     w_i = \text{base}^{-2i / E}                                        frequencies, i = 0, ..., E/2 - 1              (1)
     P_{p, 2i} = \sin(p w_i),\quad P_{p, 2i+1} = \cos(p w_i)            interleaved (Vaswani et al. 2017)             (2)
@@ -9,6 +9,9 @@ r"""Position encodings: sinusoidal in two layouts, and rotary position embedding
     w_i \leftarrow g_i w_i + (1 - g_i) w_i / s                        llama3 and YaRN: only slow pairs are scaled   (7)
     g_i = (r_i - a) / (b - a)                                         llama3, within 0 and 1                        (8)
     g_i = 1 - (i - i_b) / (i_a - i_b)                                 YaRN (Peng et al. 2024), within 0 and 1       (9)
+    R_{h,t,s} = W_{b(t - s),\, h}                                     relative position bias (Raffel et al. 2020)   (10)
+    b(d) = d\ \text{for}\ 0 \le d < m,\quad m = n / 2                 buckets of one distance each                  (11)
+    b(d) = \min(m + \lfloor (n - m) \ln(d / m) / \ln(d_{max} / m) \rfloor, n - 1)    buckets of growing size       (12)
 
     Symbols:
         p            position of a token
@@ -17,11 +20,18 @@ r"""Position encodings: sinusoidal in two layouts, and rotary position embedding
         s, L         scaling factor, original context
         a, b         rotations below which a pair is scaled, and above which it is not
         i_a, i_b     pairs that make so many rotations
+        R, W         bias of the attention scores, and its learned values
+        d, b         distance from query t back to key s, and its bucket
+        n            buckets: all, where attention is causal; half of them for either direction, where it is not
+        d_max        distance from which on all share the last bucket
         B, T, H      batch, tokens, heads
+        S            key tokens
         E, D         model width, head width
 
 With (4) the product of a query and a key depends on the difference of their positions alone. A learned position
-embedding is an ordinary nn.Embedding. (5) to (9) let a model read more tokens than it was trained on.
+embedding is an ordinary nn.Embedding. (5) to (9) let a model read more tokens than it was trained on. (10) is the same
+in all layers. Bidirectional attention has the buckets n + b(s - t) for the keys after a query, which causal attention
+masks.
 """
 
 import math
@@ -33,6 +43,8 @@ from annotated_types import Ge, Gt, Le
 from torch import Tensor, nn
 
 from engram.core.config import Settings
+from engram.core.errors import EngramError
+from engram.core.tap import tap
 
 Layout = Literal["interleaved", "halves"]
 
@@ -126,3 +138,48 @@ class RotaryEmbedding(nn.Module):
             return apply_rope(x_BTHD, self.cos_sin_TR2[positions])
         x_BTHR, rest = x_BTHD[..., :rotated], x_BTHD[..., rotated:]
         return torch.cat([apply_rope(x_BTHR.contiguous(), self.cos_sin_TR2[positions]), rest], -1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelativePosition(Settings):
+    """Settings of the relative position bias."""
+
+    num_buckets: Annotated[int, Ge(4)] = 32
+    """buckets of distances in the relative position bias; bidirectional attention has half of them for a direction"""
+    max_distance: Annotated[int, Ge(3)] = 128
+    """distance in tokens from which on all share the last bucket of the relative position bias"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_distance <= self.num_buckets // 2:
+            half = self.num_buckets // 2
+            raise EngramError(f"max_distance must be above half of num_buckets, {half}, not {self.max_distance}.")
+
+
+def distance_bucket(distance: Tensor, buckets: int, max_distance: int) -> Tensor:
+    """Bucket of each distance, which is not negative (11), (12)."""
+    exact = buckets // 2
+    growth = torch.log(distance.clamp(min=exact).float() / exact) / math.log(max_distance / exact)
+    far = (exact + (growth * (buckets - exact)).long()).clamp(max=buckets - 1)  # (12)
+    return torch.where(distance < exact, distance, far)  # (11)
+
+
+class RelativePositionBias(nn.Module):
+    """Relative position bias: for each head and bucket of distances a learned number, added to attention scores."""
+
+    def __init__(self, heads: int, relative: RelativePosition, *, bidirectional: bool) -> None:
+        super().__init__()
+        self.relative, self.bidirectional = relative, bidirectional
+        self.embedding = nn.Embedding(relative.num_buckets, heads)
+
+    def forward(self, T: int, S: int) -> Tensor:
+        """Bias of T queries and S keys, H × T × S; the last query is at the last key."""
+        token_S = torch.arange(S, device=self.embedding.weight.device)
+        distance_TS = token_S[S - T :, None] - token_S
+        buckets, max_distance = self.relative.num_buckets, self.relative.max_distance
+        if self.bidirectional:
+            bucket_TS = distance_bucket(distance_TS.abs(), buckets // 2, max_distance)
+            bucket_TS = bucket_TS + (distance_TS < 0) * (buckets // 2)
+        else:
+            bucket_TS = distance_bucket(distance_TS.clamp(min=0), buckets, max_distance)
+        return tap("bias", self.embedding(bucket_TS).permute(2, 0, 1))  # (10)

@@ -219,6 +219,7 @@ class Block(nn.Module):
         h_BTE: Tensor,
         *,
         mask: Tensor | None = None,
+        bias_HTS: Tensor | None = None,
         position_ids_BT: Tensor | None = None,
         cache: KVCache | None = None,
         encoded_BSE: Tensor | None = None,
@@ -228,7 +229,7 @@ class Block(nn.Module):
         """The residual stream after this layer, B × T × E; `encoded` are the tokens of an encoder."""
 
         def attend(x: Tensor) -> Tensor:
-            return self.attention(x, mask=mask, position_ids_BT=position_ids_BT, cache=cache)  # type: ignore[no-any-return]
+            return self.attention(x, mask=mask, bias_HTS=bias_HTS, position_ids_BT=position_ids_BT, cache=cache)  # type: ignore[no-any-return]
 
         if self.residual == "parallel":
             return tap("residual", self._add(h_BTE, None, lambda h: self._both(h, attend)))

@@ -2,15 +2,17 @@ r"""Position embeddings: their similarity, and their path through the embedding 
 
     P_p \cdot P_r = \sum_i \cos((p - r) w_i)                        sinusoidal: a function of the distance     (1)
     \frac{2}{D} \sum_i \cos((p - r) w_i)                            rotary: mean product (R_p q) (R_r q)       (2)
+    R_{h,p,r} = W_{b(p - r),\, h}                                    relative: bias of the attention scores    (3)
 
     Symbols:
         P_p         sinusoidal embedding of position p
         R_p         rotation of a query by position p
         q           query of length 1; the mean is over all directions
         w_i         frequencies
+        W, b        learned bias of head h, and the bucket of a distance
         T, E, D     positions, model width, head width
 
-Sinusoidal: Vaswani et al. 2017; rotary: Su et al. 2021.
+Sinusoidal: Vaswani et al. 2017; rotary: Su et al. 2021; relative: Raffel et al. 2020.
 """
 
 import plotly.graph_objects as go
@@ -18,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from engram.nn.position import angles
+from engram.nn.position import RelativePositionBias, angles
 from engram.plots.embedding import principal_components
 from engram.plots.figure import COLORS, GRID, SEQUENTIAL, Figure, line, plot
 from engram.plots.heatmap import apply_colormap
@@ -100,3 +102,17 @@ def rotary(size: int, length: int, base: float = 10_000.0) -> Figure:
         "coordinates rotates at its own frequency, the first fastest. Their mean decays with the distance."
     )
     return Figure("Rotary positions", caption, figure)
+
+
+def relative_bias(bias: RelativePositionBias, length: int) -> Figure:
+    """Relative position bias: what each head adds to its attention scores, by the position of the key."""
+    last = min(length - 1, bias.relative.max_distance)
+    offset = list(range(-last, last + 1 if bias.bidirectional else 1))
+    bias_HS = bias(len(offset), len(offset))[:, last].detach()  # (3)
+    heads = [line(offset, bias_S, f"head {h}") for h, bias_S in enumerate(bias_HS)]
+    figure = plot(*heads, xaxis_title="position of the key relative to the query", yaxis_title="bias of the score")
+    caption = (
+        "Learned number that each head adds to its attention scores, the same in all layers: high where it looks. Near "
+        "positions have a number each, far ones share one in buckets of growing size."
+    )
+    return Figure("Relative position bias", caption, figure)

@@ -65,7 +65,11 @@ class TranslateRecipe(TranslationRecipe[Transformer], Pretrained[Transformer, Te
     def figures(self, learner: Learner[Transformer], data: TextPairs) -> Iterator[Figure]:
         model = learner.model
         yield from self.activation_figures(model, data, data["test"]["source_ids"][0])
-        yield position.positions(model.position_TE)
+        if model.encoder_position is not None and model.decoder_position is not None:
+            yield position.relative_bias(model.encoder_position, model.config.context).of("encoder")
+            yield position.relative_bias(model.decoder_position, model.config.context).of("decoder")
+        else:
+            yield position.positions(model.position_TE)
         names = data.tokenizer.tokens(range(min(200, model.config.vocabulary)))
         yield embedding.embeddings(model.embedding.weight, names)
 

@@ -63,7 +63,11 @@ DECODER_SETTINGS = (
 SUPPORTED_VALUES = {
     **CLASSIC,
     "norm": ("layer", "layer-no-affine"),
+    "position": ("sinusoidal",),
     "layout": ("halves",),
+    "tie_embeddings": (True,),
+    "logit_scale": (1.0,),
+    "head_bias": (True,),
     "eps": (1e-5,),
 }
 
