@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from engram.core.errors import EngramError
 from engram.data.tokenizer import Tokenizer
 from engram.hub import huggingface
-from engram.hub.sentencepiece import read_sentencepiece
+from engram.hub.sentencepiece import read_sentencepiece, read_t5_sentencepiece
 from engram.hub.weights import read_weights
 from engram.nn.transformer_block import PROJECTIONS
 from engram.sequences.word2vec import files
@@ -257,6 +257,20 @@ def test_pieces_of_sentences(tmp_path, content, vocabulary):
         (folder / "vocab.json").write_bytes(written(vocabulary))
     with lawful(folder, (content, vocabulary)):
         read_sentencepiece(folder).encode("to a")
+
+
+@trials(60)
+@example(PIECES + b"\x0a\x06\x0a\x04</s>", {"extra_ids": 2})
+@example(PIECES + b"\x0a\x06\x0a\x04</s>\x1a\x04\x12\x02ab", {})
+@given(damaged(PIECES + b"\x0a\x06\x0a\x04</s>"), scalars | st.fixed_dictionaries({"extra_ids": scalars}))
+def test_pieces_and_sentinels(tmp_path, content, config):
+    folder = tmp_path / str(next(numbers))
+    folder.mkdir()
+    (folder / "spiece.model").write_bytes(content)
+    with contextlib.suppress(UnicodeEncodeError):
+        (folder / "tokenizer_config.json").write_bytes(written(config))
+    with lawful(folder, (content, config)):
+        read_t5_sentencepiece(folder / "spiece.model").encode("to a <extra_id_0>")
 
 
 @trials(40)

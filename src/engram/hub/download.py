@@ -8,7 +8,7 @@ from engram.training.run_folder import nearest_run
 
 CONFIG_FILES = (
     "config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt", "merges.txt",
-    "source.spm", "target.spm", "preprocessor_config.json", "processor_config.json",
+    "source.spm", "target.spm", "spiece.model", "preprocessor_config.json", "processor_config.json",
 )  # fmt: skip
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json", "model-*.safetensors")
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*.bin")

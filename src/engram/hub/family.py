@@ -108,6 +108,8 @@ class Family:
     """their layers always have biases and gains: zeros and ones are written where ours have none"""
     inputs: tuple[str, ...] = ("input_ids", "attention_mask")
     """`model_input_names` of the tokenizer"""
+    pieces: str = ""
+    """file of SentencePiece whose pieces are the tokens in this order, before the sentinels of T5"""
     processor: str = ""
     """image processor class of transformers, of models of images"""
     derive_fields: Callable[[HFConfig, Weights], HFConfig] = lambda settings, weights: {}

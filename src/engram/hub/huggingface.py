@@ -30,7 +30,7 @@ from engram.hub.formats import find_format
 from engram.hub.gguf import is_gguf, read_settings, read_tensors
 from engram.hub.gguf_file import GGUFFile
 from engram.hub.gguf_tokenizer import read_tokenizer
-from engram.hub.sentencepiece import has_sentencepiece, read_sentencepiece
+from engram.hub.sentencepiece import has_sentencepiece, read_sentencepiece, read_t5_sentencepiece
 from engram.hub.weights import read_weights
 
 
@@ -83,7 +83,7 @@ def load_checkpoint(source: str | Path, *, quantized: bool = False) -> Checkpoin
                 model = family.model(config)
         family.load_weights(model, family.unpack(weights, config), path)
         classes = _read_classes(settings, getattr(config, "classes", 0))
-    tokenizer = read_tokenizer(gguf) if gguf else _load_tokenizer(path)
+    tokenizer = read_tokenizer(gguf) if gguf else _load_tokenizer(path, family)
     return Checkpoint(model.eval(), tokenizer, preprocess, classes, path)
 
 
@@ -145,9 +145,12 @@ def default_label(i: int) -> str:
     return f"LABEL_{i}"
 
 
-def _load_tokenizer(path: Path) -> Tokenizer | None:
-    if has_sentencepiece(path) and not (path / "tokenizer.json").exists():
-        return read_sentencepiece(path)
+def _load_tokenizer(path: Path, family: Family) -> Tokenizer | None:
+    if not (path / "tokenizer.json").exists():
+        if family.pieces and (path / family.pieces).exists():
+            return read_t5_sentencepiece(path / family.pieces)
+        if has_sentencepiece(path):
+            return read_sentencepiece(path)
     if not any((path / name).exists() for name in ("tokenizer.json", "vocab.txt", "merges.txt")):
         return None
     return Tokenizer.load(path)

@@ -1,10 +1,11 @@
-"""SentencePiece tokenizers of Marian: source.spm and target.spm, with the ids in vocab.json.
+"""SentencePiece tokenizers of Marian (source.spm and target.spm, with the ids in vocab.json) and T5 (spiece.model).
 
-A .spm file is a protocol buffer (sentencepiece_model.proto). Fields used here: 1 piece (1 text, 2 score), 2 trainer
+Such a file is a protocol buffer (sentencepiece_model.proto). Fields used here: 1 piece (1 text, 2 score), 2 trainer
 spec (3 model type, 1 is unigram), 3 normalizer spec (2 precompiled character map, 4 remove extra spaces, by default).
 
-The pieces become a unigram model of `tokenizers`, in the order of vocab.json. A piece of the other language gets a
-score so low that it is used only for a character that would be unknown otherwise.
+The pieces become a unigram model of `tokenizers`. Those of Marian are in the order of vocab.json: a piece of the other
+language gets a score so low that it is used only for a character that would be unknown otherwise. Those of T5 are in
+the order of the file, and followed by the sentinels of masked spans, <extra_id_99> to <extra_id_0>.
 """
 
 import struct
@@ -22,6 +23,8 @@ from engram.data.tokenizer import Tokenizer, wrap_errors
 FOREIGN_CHARACTER, FOREIGN_PIECE = -1e5, -2e5
 """scores of characters and pieces of the other language, below all others"""
 UNIGRAM, SPACE = 1, "▁"
+SENTINELS, MAX_SENTINELS = 100, 10_000
+"""number of sentinels of T5 where tokenizer_config.json has no extra_ids, and its limit"""
 MAX_VARINT_BITS = 70
 """limit of a varint: ten bytes of seven bits"""
 
@@ -37,14 +40,43 @@ def read_sentencepiece(folder: Path, side: Literal["source", "target"] = "source
     ids = read_json(folder / "vocab.json")
     if not isinstance(ids, dict) or not _is_range(ids.values()) or "<unk>" not in ids:
         raise EngramError(f"{folder / 'vocab.json'} is damaged: it should number its pieces from 0, <unk> among them.")
+    pieces, characters, squeeze = _read_pieces(path)
+    with wrap_errors(f"{path} cannot be used"):
+        return Tokenizer(_make_unigram(ids, pieces, _make_normalizer(characters, squeeze)))
+
+
+def read_t5_sentencepiece(path: Path) -> Tokenizer:
+    """Read the tokenizer of T5 from spiece.model, and its number of sentinels from tokenizer_config.json beside it."""
+    pieces, characters, _ = _read_pieces(path)
+    if missing := [piece for piece in ("</s>", "<unk>") if piece not in pieces]:
+        raise EngramError(f"{path} cannot be used: it has no {' and no '.join(missing)}.")
+    sentinels = [f"<extra_id_{i}>" for i in reversed(range(_count_sentinels(path.parent / "tokenizer_config.json")))]
+    scores = {**pieces, **{piece: 0.0 for piece in sentinels if piece not in pieces}}
+    with wrap_errors(f"{path} cannot be used"):
+        backend = HFTokenizer(models.Unigram(list(scores.items()), list(scores).index("<unk>")))
+        if characters:
+            backend.normalizer = normalizers.Precompiled(characters)
+        words = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(SPACE, "always")]
+        backend.pre_tokenizer = pre_tokenizers.Sequence(words)
+        return Tokenizer(_finish(backend, sentinels))
+
+
+def _count_sentinels(path: Path) -> int:
+    about = read_json(path) if path.exists() else {}
+    count = about.get("extra_ids", SENTINELS) if isinstance(about, dict) else None
+    if type(count) is not int or not 0 <= count <= MAX_SENTINELS:
+        raise EngramError(f"{path} is damaged: extra_ids should be a whole number from 0 to {MAX_SENTINELS}.")
+    return count
+
+
+def _read_pieces(path: Path) -> tuple[dict[str, float], bytes, bool]:
+    """Read a SentencePiece model as `_parse` returns it."""
     try:
-        pieces, characters, squeeze = _parse(read(path))
+        return _parse(read(path))
     except (AttributeError, LookupError, TypeError, struct.error, UnicodeDecodeError):
         raise EngramError(f"{path} is damaged: it is not a SentencePiece model.") from None
     except ValueError as error:
         raise EngramError(f"{path} cannot be used: {error}.") from None
-    with wrap_errors(f"{path} cannot be used"):
-        return Tokenizer(_make_unigram(ids, pieces, _make_normalizer(characters, squeeze)))
 
 
 def _is_range(numbers: Collection[Any]) -> bool:
@@ -59,12 +91,17 @@ def _make_unigram(ids: dict[str, int], pieces: dict[str, float], normalizer: Any
     )
     backend.normalizer = normalizer
     backend.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "always")
+    return _finish(backend, [piece for piece in ids if piece.startswith(">>") and piece.endswith("<<")])
+
+
+def _finish(backend: HFTokenizer, specials: list[str]) -> HFTokenizer:
+    """Return a tokenizer with its decoder and special tokens, which ends each text with </s>."""
     backend.decoder = decoders.Metaspace(SPACE, "always")
-    languages = [piece for piece in ids if piece.startswith(">>") and piece.endswith("<<")]
-    specials = [piece for piece in ("</s>", "<unk>", "<pad>") if piece in ids] + languages
-    backend.add_special_tokens([AddedToken(piece, normalized=False) for piece in specials])
-    if "</s>" in ids:
-        backend.post_processor = processors.TemplateProcessing("$A </s>", special_tokens=[("</s>", ids["</s>"])])
+    known = [piece for piece in ("</s>", "<unk>", "<pad>") if backend.token_to_id(piece) is not None]
+    backend.add_special_tokens([AddedToken(piece, normalized=False) for piece in known + specials])
+    if "</s>" in known:
+        end = ("</s>", backend.token_to_id("</s>"))
+        backend.post_processor = processors.TemplateProcessing("$A </s>", special_tokens=[end])
     return backend
 
 

@@ -150,6 +150,7 @@ T5 = Family(
     ties={HEAD: SHARED},
     ignored_keys=(r"EncDecAttention\.relative_attention_bias\.weight$",),
     always_affine=False,
+    pieces="spiece.model",
     config_mapping=SETTINGS,
     supported_values={
         **{name: values for name, values in CLASSIC.items() if name != "head_width"},
