@@ -45,6 +45,7 @@ TERMS = {
     "GQA": "nn/transformer_block.py",
     "RoPE": "nn/position.py",
     "sinusoidal": "nn/position.py",
+    "relative position bias": "nn/position.py",
     "feed-forward": "nn/transformer_block.py",
     "layer norm": "nn/transformer_block.py",
     "LoRA": "nn/lora.py",

@@ -50,9 +50,10 @@ def quiet():
     transformers.utils.logging.disable_progress_bar()
 
 
-def of_theirs(untied, **settings):
+def of_theirs(untied, kind="T5", **settings):
     """Their random model; transformers ties a fresh one in any case, and loads it as it is in the file."""
-    model = shaken(transformers.T5ForConditionalGeneration(transformers.T5Config(**{**SMALL, **settings})))
+    of = getattr(transformers, f"{kind}ForConditionalGeneration")
+    model = shaken(of(of.config_class(**{**SMALL, **settings})))
     if untied:
         model.lm_head.weight = torch.nn.Parameter(torch.randn(V, model.config.d_model))
     return model
@@ -87,6 +88,17 @@ def test_from_there_and_back(tmp_path, shape, untied):
     agree(ours, again.eval())
 
 
+@pytest.mark.parametrize("untied", [False, True])
+@pytest.mark.parametrize("shape", [{}, {"d_kv": 7, "num_decoder_layers": 1}, {"feed_forward_proj": "relu"}])
+def test_mt5(tmp_path, shape, untied):
+    theirs = of_theirs(untied, "MT5", **shape)
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = load_checkpoint(tmp_path / "theirs").model
+    agree(ours, theirs)
+    save_checkpoint(ours, tmp_path / "again")
+    agree(ours, transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "again").eval())
+
+
 @pytest.mark.parametrize("settings", [
     {},
     {"layers": 1, "decoder_layers": 3, "activation": "geglu_tanh", "tie_embeddings": False, "ff_width": 7},
@@ -118,6 +130,24 @@ def test_attention_weights_have_the_bias_of_positions(tmp_path):
         for layer, weights_BHTS in enumerate(expected[f"{name}_attentions"]):
             found = seen[f"{ours_name.replace('*', str(layer))}.weights"]
             torch.testing.assert_close(found, weights_BHTS, atol=1e-6, rtol=0)
+
+
+def test_gradients(tmp_path):
+    theirs = of_theirs(untied=True)
+    theirs.save_pretrained(tmp_path)
+    ours, (x_BS, y_BT) = load_checkpoint(tmp_path).model, pairs()
+    y_BT[:, 0] = 1
+    with torch.enable_grad():
+        labels = y_BT.masked_fill(y_BT == PADDING, -100)
+        theirs(x_BS, attention_mask=x_BS != PADDING, labels=labels).loss.backward()
+        ours.loss(x_BS, y_BT).backward()
+    bias = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    for name, their_name in {
+        "embedding.weight": "shared.weight", "head.weight": "lm_head.weight",
+        "encoder_position.embedding.weight": f"encoder.{bias}", "decoder_position.embedding.weight": f"decoder.{bias}",
+    }.items():  # fmt: skip
+        found, expected = ours.get_parameter(name).grad, theirs.get_parameter(their_name).grad
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
 # ---------------------------------------------------------------------- files

@@ -279,6 +279,13 @@ def test_sources_translated_together_are_each_alone():
     assert model.translate(x) == alone
 
 
+def test_relative_positions_read_sources_longer_than_the_context():
+    model, x = transformer(position="relative"), sources((40, 17), 40)
+    texts = [model.translate(x, cached=cached) for cached in (True, False)]
+    assert texts[0] == texts[1]
+    assert model.translate(x[1:, :17]) == texts[0][1:]
+
+
 def test_a_translation_fits_the_context():
     model = transformer()
     model.head_bias.data[STOP] = -100.0  # never an end

@@ -1,8 +1,10 @@
-"""T5 checkpoints: pre-norm encoder-decoder Transformers with relative positions (Raffel et al. 2020).
+"""T5 and mT5 checkpoints: pre-norm encoder-decoder Transformers with relative positions (Raffel et al. 2020).
 
 The original ties the output matrix to the embedding, divides the logits by the root of the width and has ReLU. Version
-1.1 and Flan-T5 have an output matrix of their own, logits as they are and GeGLU.
+1.1, Flan-T5 and mT5 have an output matrix of their own, logits as they are and GeGLU.
 """
+
+from dataclasses import replace
 
 import torch
 
@@ -164,3 +166,20 @@ T5 = Family(
     find_unsupported=find_unsupported,
 )
 register_family(T5)
+
+MT5_DEFAULTS = {"vocab_size": 250112, "d_ff": 1024, "num_layers": 8, "num_heads": 6}
+
+
+def derive_mt5_fields(settings: HFConfig, weights: Weights) -> HFConfig:
+    """Fields of our config, with logits as they are."""
+    return derive_fields({"feed_forward_proj": "gated-gelu", **settings, "scale_decoder_outputs": False}, weights)
+
+
+MT5 = replace(
+    T5,
+    name="mt5",
+    architecture=lambda config: "MT5ForConditionalGeneration",
+    config_mapping=tuple((theirs, ours, MT5_DEFAULTS.get(theirs, default)) for theirs, ours, default in SETTINGS),
+    derive_fields=derive_mt5_fields,
+)
+register_family(MT5)
