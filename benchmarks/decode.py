@@ -1,7 +1,7 @@
 """Text generation with SmolLM2-135M at equal bits: llama.cpp, engram, CTranslate2, transformers, and the limit.
 
-The file of the registry has weights of 4 bits (Q4_1); one of 8 bits (Q8_0) is made of it, so that llama.cpp and engram
-read the same files. Every token needs every weight once: the last contestant only reads those of 4 bits, once per token.
+The file of the registry has weights of 4 bits (Q4_1), and one of 8 bits (Q8_0) is made of it: llama.cpp and engram read
+the same files. Every token needs every weight once: the last contestant only reads those of 4 bits, once per token.
 """
 
 import atexit
@@ -141,10 +141,9 @@ def write_q8_0(source: Path, path: Path) -> None:
     import gguf
 
     reader = gguf.GGUFReader(source)
-    writer = gguf.GGUFWriter(path, reader.get_field("general.architecture").contents())
-    for name, field in reader.fields.items():
-        if name.startswith("GGUF.") or name in ("general.architecture", "general.file_type"):
-            continue
+    settings = {name: field for name, field in reader.fields.items() if not name.startswith("GGUF.")}
+    writer = gguf.GGUFWriter(path, settings.pop("general.architecture").contents())
+    for name, field in settings.items():
         kind, *inner = field.types
         writer.add_key_value(name, field.contents(), kind, inner[0] if inner else None)
     q8_0 = gguf.GGMLQuantizationType.Q8_0

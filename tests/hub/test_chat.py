@@ -159,14 +159,14 @@ def test_a_model_without_a_template_does_not_chat(finished, refused):
 
 @pytest.mark.download
 def test_smollm2_chats_in_the_terminal(engram, tmp_path, monkeypatch):
-    lines = ["What is the capital of France?", "And of Italy?", f"/save {tmp_path / 'talk.json'}",
+    lines = ["What is the capital of Germany?", "And of Italy?", f"/save {tmp_path / 'talk.json'}",
              f"/save {tmp_path / 'talk.json'}", "/save", "/system Be brief.", "/reset", "/help", "", "/exit",
              "never said"]  # fmt: skip
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines)))
     answer = engram("chat", "smollm2", "--temperature", 0, "--max-new-tokens", 20)
     assert answer.code == 0, answer.err
     said = answer.out.splitlines()
-    assert said[:2] == ["The capital of France is Paris.", "The capital of Italy is Rome."]
+    assert said[:2] == ["The capital of Germany is Berlin.", "The capital of Italy is Rome."]
     assert "is there already" in said[3]
     assert said[4:7] == [
         "(Name a file: /save conversation.json.)", "(The system message is set.)", "(The conversation begins anew.)",
