@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 import tokenizers
-from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as HFTokenizer
 
 from engram.core.errors import EngramError
@@ -24,6 +24,8 @@ Kind = Literal["characters", "bytes", "bpe", "wordpiece", "words"]
 PAD = ("[PAD]", "<pad>", "<|endoftext|>")
 EOS = ("</s>", "[SEP]", "<|endoftext|>")
 MASK = ("[MASK]", "<mask>")
+CLS = ("[CLS]", "<s>")
+SEP = ("[SEP]", "</s>")
 UNK = ("[UNK]", "<unk>")
 MAX_VOCAB_SIZE = 1 << 24
 """limit of the ids in a tokenizer file"""
@@ -113,6 +115,21 @@ class Tokenizer:
         return self._find(MASK)
 
     @property
+    def mask_token(self) -> str:
+        """Mask token, as it is written in a text; [MASK] if there is none."""
+        return next((token for token in MASK if self.backend.token_to_id(token) is not None), MASK[0])
+
+    @property
+    def cls_id(self) -> int:
+        """Id of the token before a text (BERT, RoBERTa); an error if there is none."""
+        return self._require(CLS)
+
+    @property
+    def sep_id(self) -> int:
+        """Id of the token after a text (BERT, RoBERTa); an error if there is none."""
+        return self._require(SEP)
+
+    @property
     def special_ids(self) -> tuple[int, ...]:
         """Ids of the special tokens."""
         return tuple(i for i, token in self.backend.get_added_tokens_decoder().items() if token.special)
@@ -126,6 +143,10 @@ class Tokenizer:
 
     def _find(self, names: Sequence[str]) -> int | None:
         return next((i for i in map(self.backend.token_to_id, names) if i is not None), None)
+
+    def _require(self, names: Sequence[str]) -> int:
+        found = self._find(names)
+        return self.token_to_id(names[0]) if found is None else found
 
     # ------------------------------------------------------------------ encoding and decoding
 
@@ -286,13 +307,13 @@ def _read_wordpiece(path: Path) -> HFTokenizer:
 
 
 def _read_bpe(path: Path) -> HFTokenizer:
-    """Read vocab.json and merges.txt, of GPT-2 or of CLIP; CLIP's are lowercase, and words end in </w>."""
+    """Read vocab.json and merges.txt, of GPT-2, RoBERTa or CLIP; CLIP's are lowercase, and words end in </w>."""
     vocab = json.loads((path / "vocab.json").read_text())
     files = str(path / "vocab.json"), str(path / "merges.txt")
     if "<|startoftext|>" not in vocab:
         legacy = tokenizers.ByteLevelBPETokenizer(*files)
         legacy.add_special_tokens([token for token in ("<|endoftext|>",) if token in vocab])
-        return legacy._tokenizer
+        return _surround_roberta(legacy._tokenizer, vocab) if "<mask>" in vocab else legacy._tokenizer
     backend = HFTokenizer(models.BPE.from_file(*files, end_of_word_suffix="</w>", unk_token="<|endoftext|>"))
     spaces = normalizers.Replace(Regex(r"\s+"), " ")
     backend.normalizer = normalizers.Sequence([normalizers.NFC(), spaces, normalizers.Lowercase()])
@@ -305,6 +326,16 @@ def _read_bpe(path: Path) -> HFTokenizer:
     ends = [(token, vocab[token]) for token in ("<|startoftext|>", "<|endoftext|>")]
     backend.post_processor = processors.RobertaProcessing(ends[1], ends[0], trim_offsets=False, add_prefix_space=False)
     backend.add_special_tokens([token for token, _ in ends])
+    return backend
+
+
+def _surround_roberta(backend: HFTokenizer, vocab: dict[str, int]) -> HFTokenizer:
+    """Set the special tokens of RoBERTa, which surrounds a text by <s> and </s>."""
+    backend.add_special_tokens([token for token in ("<s>", "<pad>", "</s>", "<unk>") if token in vocab])
+    backend.add_special_tokens([AddedToken("<mask>", lstrip=True)])
+    backend.post_processor = processors.RobertaProcessing(
+        ("</s>", vocab["</s>"]), ("<s>", vocab["<s>"]), add_prefix_space=False
+    )
     return backend
 
 

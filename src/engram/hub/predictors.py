@@ -188,7 +188,8 @@ class FillMask(TextPredictor):
         ids = torch.tensor(self.tokenizer.encode(text)[: self.model.config.context])
         masked = ids.eq(-1 if self.tokenizer.mask_id is None else self.tokenizer.mask_id)
         if not masked.any():
-            raise EngramError(f'The text "{text[:60]}" has no [MASK]: write it where a token is to be filled in.')
+            mask = self.tokenizer.mask_token
+            raise EngramError(f'The text "{text[:60]}" has no {mask}: write it where a token is to be filled in.')
         best = self.model(ids[None])[0][masked].softmax(-1).max(-1)
         filled = ids.masked_scatter(masked, best.indices)
         tokens = [self.tokenizer.token(i).strip() for i in best.indices.tolist()]

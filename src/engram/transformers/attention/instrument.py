@@ -138,7 +138,7 @@ def default_text(run: Any) -> str:
     """Return some of the validation text, for BERT with a mask; a fixed text for a checkpoint."""
     data, model = run.data, run.learner.model
     if not data.splits:
-        return DEFAULT_TEXTS[type(model)]
+        return DEFAULT_TEXTS[type(model)].replace("[MASK]", data.tokenizer.mask_token)
     if isinstance(model, GPT):
         return sample_text(data, model.config.context, DEFAULT_TOKENS)
     recipe: BERTRecipe = run.recipe

@@ -1,13 +1,15 @@
 r"""BERT: a bidirectional Transformer encoder, trained by masked language modeling (Devlin et al. 2019).
 
-    h_0 = \text{norm}(E[x] + P + S[s])                        token, position and segment embedding              (1)
+    h_0 = \text{norm}(E[x] + P[p] + S[s])                     token, position and segment embedding              (1)
     h_l = \text{block}_l(h_{l-1})                             every token attends to every other                 (2)
     p(x_t | \text{rest}) = \text{softmax}(\text{norm}(f(h_L W_t + b_t)) E^T + b)     masked language model head  (3)
     c = \tanh(h_{L,0} W_p + b_p)                              pooled vector of the whole text                    (4)
     x_t \to [MASK]\ 80\%,\ \text{random}\ 10\%,\ x_t\ 10\%    for 15 % of the tokens, which are to be predicted  (5)
+    p_t = d + [x_t \ne d] \sum_{s \le t} [x_s \ne d]            positions of RoBERTa (Liu et al. 2019)            (6)
 
     Symbols:
-        x, s       tokens and their segments
+        x, s, p    tokens, their segments and positions
+        d          padding token
         h_l        residual stream after layer l
         E, P, S    token, position and segment embedding; E is the output matrix too (weight tying)
         f          activation function
@@ -18,7 +20,7 @@ Texts of unequal length are processed without their padding: attention takes the
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge
@@ -55,15 +57,24 @@ class BERT(FitMixin, nn.Module):
         """whether there is a pooler (4)"""
         masked: FromData[bool] = True
         """whether there is a masked language model head (3)"""
+        pad_id: Annotated[FromData[int], Ge(-1)] = -1
+        """padding token after whose id positions begin, and which has none of its own (RoBERTa); -1 begins at 0"""
+        head_activation: Literal["auto", "relu", "gelu", "gelu_tanh", "quick_gelu", "relu2", "silu"] = "auto"
+        """activation function of the masked language model head; auto: that of the feed-forward network"""
         residual: Residual = "post-norm"
         eps: float = 1e-12
+
+        @property
+        def activation_of_head(self) -> str:
+            """Activation function of the masked language model head."""
+            return self.activation if self.head_activation == "auto" else self.head_activation
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
         E = config.width
         self.embedding = nn.Embedding(config.vocabulary, E)
-        self.position = nn.Embedding(config.context, E)
+        self.position = nn.Embedding(config.pad_id + 1 + config.context, E)
         if config.types:
             self.token_type = nn.Embedding(config.types, E)
         self.norm = nn.LayerNorm(E, config.eps)
@@ -105,11 +116,18 @@ class BERT(FitMixin, nn.Module):
 
     def embed_tokens(self, x_BT: Tensor, type_BT: Tensor | None = None) -> Tensor:
         """Embedding (1), B × T × E."""
-        h_BTE = self.embedding(x_BT) + self.position.weight[: x_BT.shape[1]]
+        h_BTE = self.embedding(x_BT) + self.position.weight[self.position_ids(x_BT)]
         if self.config.types:
             h_BTE = h_BTE + (self.token_type.weight[0] if type_BT is None else self.token_type(type_BT))
         h_BTE = F.dropout(self.norm(h_BTE), self.config.dropout, self.training)  # (1)
         return tap("embedding", h_BTE)
+
+    def position_ids(self, x_BT: Tensor) -> Tensor | slice:
+        """Positions of tokens, as an index of the position embedding."""
+        if self.config.pad_id < 0:
+            return slice(x_BT.shape[1])
+        token_BT = (x_BT != self.config.pad_id).long()
+        return self.config.pad_id + token_BT * token_BT.cumsum(1)  # (6)
 
     def pooled(self, h_BTE: Tensor) -> Tensor:
         """Pooled vector of each text, B × E."""
@@ -125,7 +143,7 @@ class BERT(FitMixin, nn.Module):
 
     def logits(self, h_E: Tensor) -> Tensor:
         """Logits of the masked language model head for encoded tokens, … × V."""
-        f = ACTIVATIONS[self.config.activation]
+        f = ACTIVATIONS[self.config.activation_of_head]
         return tap("logits", self.head(self.transform_norm(f(self.transform(h_E)))))  # (3)
 
     def loss(self, x_BT: Tensor, y_BT: Tensor, valid_BT: Tensor | None = None) -> Tensor:

@@ -40,7 +40,7 @@ class FillMaskArgs(SampleArgs):
     """Flags of `engram sample` for BERT."""
 
     text: str = ""
-    """text with [MASK] where tokens are missing; by default lines of the data with one token masked"""
+    """text with [MASK] (RoBERTa: <mask>) where tokens are missing; by default lines of the data, one token masked"""
     top_k: Annotated[int, Ge(1)] = 5
     """number of predictions for each mask"""
 
@@ -143,8 +143,7 @@ class BERTRecipe(TextRecipe[BERT]):
 
     def lines(self, data: Corpus, split: str) -> LineColumn:
         """Return the lines of a split that are long enough."""
-        cls_id, sep_id = data.tokenizer.token_to_id("[CLS]"), data.tokenizer.token_to_id("[SEP]")
-        found = LineColumn(data[split], self.model.context, cls_id, sep_id)
+        found = LineColumn(data[split], self.model.context, data.tokenizer.cls_id, data.tokenizer.sep_id)
         if not len(found):
             raise EngramError(f"{data.info.name} has no line of {MIN_TOKENS} tokens in its split {split}.")
         return found
@@ -209,7 +208,7 @@ class BERTRecipe(TextRecipe[BERT]):
         yield rollout.rollout_text(seen, tokens)
         yield logit_lens.logit_lens(model, seen, tokens, data.tokenizer.token)
         yield ablation.head_ablation(model, lambda: model(x_1T)[:, masked])
-        yield position.positions(model.position.weight)
+        yield position.positions(model.position.weight[model.config.pad_id + 1 :])
         some = range(len(SPECIALS), min(len(SPECIALS) + 200, model.config.vocabulary))
         yield embedding.embeddings(model.embedding.weight[some.start : some.stop], data.tokenizer.tokens(some))
 
@@ -237,7 +236,8 @@ class BERTRecipe(TextRecipe[BERT]):
         model, args, mask = learner.model, request.args, data.tokenizer.mask_id
         texts = [self.tokens_to_inspect(data, args.text, 0, model.config.context)] if args.text else []
         if args.text and mask not in texts[0]:
-            raise EngramError("The text has no [MASK]: write it where a token is to be filled in.")
+            mask_token = data.tokenizer.mask_token
+            raise EngramError(f"The text has no {mask_token}: write it where a token is to be filled in.")
         while not args.text and len(texts) < request.count:
             lines = self.lines(data, "valid")
             index = int(torch.randint(len(lines), (), generator=request.generator))

@@ -32,6 +32,22 @@ def derive_fields(settings: HFConfig, weights: Weights) -> HFConfig:
     return {"pooled": "bert.pooler.dense.weight" in weights, "masked": f"{HEAD}bias" in weights}
 
 
+def other_head(config: BERT.Config, name: str) -> list[str]:
+    """Say why a head of another activation function than `name` has no counterpart."""
+    found = config.activation_of_head
+    return [f"head_activation must be {name!r}, not {found!r}"] if config.masked and found != name else []
+
+
+def find_unsupported(config: BERT.Config) -> list[str]:
+    """Reasons why a config has no counterpart."""
+    return without_segments(config) + other_head(config, config.activation)
+
+
+def without_segments(config: BERT.Config) -> list[str]:
+    """Say why a BERT without a segment embedding has no counterpart."""
+    return [] if config.types else ["types must be at least 1, not 0"]
+
+
 BERT_FAMILY = Family(
     name="bert",
     model=BERT,
@@ -55,13 +71,13 @@ BERT_FAMILY = Family(
         ("layer_norm_eps", "eps", 1e-12),
     ),
     fixed_settings={"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"},
-    supported_values={**CLASSIC, "residual": ("post-norm",)},
+    supported_values={**CLASSIC, "residual": ("post-norm",), "pad_id": (-1,)},
     derive_fields=derive_fields,
     extra_settings=lambda config: {
         "attention_probs_dropout_prob": 0.0,
         "tie_word_embeddings": True,
         "pad_token_id": None,
     },
-    find_unsupported=lambda config: [] if config.types else ["types must be at least 1, not 0"],
+    find_unsupported=find_unsupported,
 )
 register_family(BERT_FAMILY)

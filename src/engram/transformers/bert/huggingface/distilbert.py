@@ -1,6 +1,7 @@
 """DistilBERT checkpoints: BERT without segment embedding and pooler (Sanh et al. 2019)."""
 
 from engram.hub.family import CLASSIC, Family, map_layer, register_family
+from engram.transformers.bert.huggingface.bert import other_head
 from engram.transformers.bert.model import BERT
 
 EMBEDDINGS = "distilbert.embeddings."
@@ -42,6 +43,7 @@ DISTILBERT = Family(
     ),
     supported_values={
         "types": (0,),
+        "pad_id": (-1,),
         "pooled": (False,),
         **CLASSIC,
         "residual": ("post-norm",),
@@ -50,5 +52,6 @@ DISTILBERT = Family(
     },
     derive_fields=lambda settings, weights: {"types": 0, "masked": "vocab_projector.bias" in weights, "eps": 1e-12},
     extra_settings=lambda config: {"attention_dropout": 0.0, "tie_word_embeddings": True, "pad_token_id": None},
+    find_unsupported=lambda config: other_head(config, config.activation),
 )  # fmt: skip
 register_family(DISTILBERT)

@@ -2,6 +2,7 @@
 
 from engram.core.errors import EngramError
 from engram.hub.family import CLASSIC, Family, HFConfig, StoredTensor, Weights, map_layer, register_family
+from engram.nn.transformer_block import PROJECTIONS
 from engram.transformers.vit.model import ViT
 
 EMBEDDINGS = "vit.embeddings."
@@ -14,7 +15,7 @@ def height_and_width(settings: HFConfig, name: str, default: int) -> tuple[int, 
 
 
 def derive_fields(settings: HFConfig, weights: Weights) -> HFConfig:
-    """Shape, patch size and number of classes."""
+    """Shape, patch size, number of classes and projections with biases."""
     height, width = height_and_width(settings, "image_size", 224)
     patch, other = height_and_width(settings, "patch_size", 16)
     if patch != other:
@@ -23,6 +24,7 @@ def derive_fields(settings: HFConfig, weights: Weights) -> HFConfig:
         "shape": (settings.get("num_channels", 3), height, width),
         "patch": patch,
         "classes": len(weights["classifier.weight"]) if "classifier.weight" in weights else 0,
+        "bias": PROJECTIONS if settings.get("qkv_bias", True) else ("out", "ff"),
     }
 
 
@@ -34,7 +36,7 @@ def extra_settings(config: ViT.Config) -> HFConfig:
         "image_size": height if height == width else [height, width],
         "patch_size": config.patch,
         "encoder_stride": config.patch,
-        "qkv_bias": True,
+        "qkv_bias": "qkv" in config.bias,
         "attention_probs_dropout_prob": 0.0,
     }
 
@@ -48,8 +50,10 @@ def unpack(weights: Weights, config: ViT.Config) -> Weights:
 
 
 def pack(weights: Weights, config: ViT.Config) -> Weights:
-    """Drop an empty classifier."""
-    return {name: value for name, value in weights.items() if config.classes or not name.startswith("classifier.")}
+    """Drop an empty classifier, and the zeros that stand for biases of queries, keys and values where ours has none."""
+    absent = () if "qkv" in config.bias else (".query.bias", ".key.bias", ".value.bias")
+    named = ("classifier.",) if not config.classes else ()
+    return {name: value for name, value in weights.items() if not (name.endswith(absent) or name.startswith(named))}
 
 
 VIT = Family(
@@ -85,7 +89,6 @@ VIT = Family(
         ("hidden_dropout_prob", "dropout", 0.0),
         ("layer_norm_eps", "eps", 1e-12),
     ),
-    fixed_settings={"qkv_bias": True},
     supported_values={**CLASSIC, "residual": ("pre-norm",)},
     derive_fields=derive_fields,
     extra_settings=extra_settings,
