@@ -1,0 +1,101 @@
+"""Families of ViT against transformers: what it saves gives the same outputs here, and what we write the same there."""
+
+import json
+import logging
+
+import pytest
+import torch
+import transformers
+
+from engram.core.errors import EngramError
+from engram.core.tap import watch
+from engram.hub.huggingface import load_checkpoint, save_checkpoint
+from engram.transformers.vit.model import ViT
+from tests.golden.test_encoders import same_state_dict
+from tests.golden.test_huggingface import agree, opened, saved, shaken
+
+B = 3
+VIT = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20, "image_size": 8,
+       "patch_size": 4, "num_labels": 5}  # fmt: skip
+SHAPES = {
+    "ViT": [
+        {"qkv_bias": False},
+        {"qkv_bias": False, "image_size": [12, 8], "num_channels": 1, "hidden_act": "relu", "num_labels": 2},
+        {"qkv_bias": False, "hidden_size": 15, "num_attention_heads": 5, "intermediate_size": 7, "layer_norm_eps": 1e-3,
+         "image_size": 10, "patch_size": 5},
+    ],
+}  # fmt: skip
+CASES = [(name, settings) for name, cases in SHAPES.items() for settings in cases]
+pytestmark = [pytest.mark.usefixtures("no_gradients", "quiet")]
+
+
+@pytest.fixture
+def no_gradients():
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture
+def quiet():
+    torch.manual_seed(0)
+    transformers.utils.logging.set_verbosity(logging.CRITICAL)
+    transformers.utils.logging.disable_progress_bar()
+
+
+def of_theirs(name, settings, task="ForImageClassification"):
+    config = getattr(transformers, f"{name}Config")(**{**VIT, **settings})
+    return getattr(transformers, f"{name}{task}")(config)
+
+
+def images(model):
+    """Images from 0 to 1, and normalized as the model does it."""
+    x_BCHW = torch.rand(B, *model.config.shape)
+    return x_BCHW, model.config.standardize(x_BCHW)
+
+
+@pytest.mark.parametrize(("name", "settings"), CASES)
+def test_classifiers(name, settings, tmp_path):
+    """Logits, by the fused kernel and step by step; and what we save is the state dict that transformers had."""
+    theirs = shaken(of_theirs(name, settings))
+    ours = saved(theirs, tmp_path / "theirs")
+    x_BCHW, z_BCHW = images(ours)
+    agree(ours(x_BCHW), theirs(z_BCHW).logits)
+    with watch(ours) as seen:
+        agree(ours(x_BCHW), theirs(z_BCHW).logits)
+    assert {"blocks.0.attention.weights", "blocks.0.attention.heads", "blocks.0.residual", "embedding"} <= set(seen)
+    save_checkpoint(ours, tmp_path / "ours")
+    same_state_dict(tmp_path / "ours", theirs)
+    agree(load_checkpoint(tmp_path / "ours").model(x_BCHW), ours(x_BCHW))
+
+
+@pytest.mark.parametrize(("name", "settings"), CASES)
+def test_models_without_a_classifier(name, settings, tmp_path):
+    """Vectors of all tokens; a state dict without prefix."""
+    theirs = shaken(of_theirs(name, settings, "Model"))
+    ours = saved(theirs, tmp_path / "theirs")
+    x_BCHW, z_BCHW = images(ours)
+    assert ours.config.classes == 0
+    agree(ours.encode(x_BCHW), theirs(z_BCHW).last_hidden_state)
+    save_checkpoint(ours, tmp_path / "ours")
+    again = type(theirs).from_pretrained(tmp_path / "ours").eval()
+    agree(again(z_BCHW).last_hidden_state, ours.encode(x_BCHW))
+
+
+def test_queries_without_biases_from_here(tmp_path):
+    ours = ViT(ViT.Config(width=12, layers=2, heads=3, classes=4, bias=("out",), shape=(1, 8, 8)))
+    theirs = opened(ours, tmp_path, transformers.AutoModelForImageClassification)
+    assert not theirs.config.qkv_bias
+    x_BCHW, z_BCHW = images(ours)
+    agree(ours(x_BCHW), theirs(z_BCHW).logits)
+
+
+@pytest.mark.parametrize(("name", "changes", "reason"), [
+    ("ViT", {"qkv_bias": True}, "query.bias is missing"),
+    ("ViT", {"patch_size": [4, 2]}, "patches must be square, not 4 × 2"),
+])  # fmt: skip
+def test_what_has_no_counterpart_is_refused_in_a_sentence(name, changes, reason, tmp_path):
+    of_theirs(name, {"qkv_bias": False}).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
+    with pytest.raises(EngramError, match=reason):
+        load_checkpoint(tmp_path)
