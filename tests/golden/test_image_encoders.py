@@ -24,6 +24,12 @@ SHAPES = {
         {"qkv_bias": False, "hidden_size": 15, "num_attention_heads": 5, "intermediate_size": 7, "layer_norm_eps": 1e-3,
          "image_size": 10, "patch_size": 5},
     ],
+    "DeiT": [
+        {},
+        {"image_size": [8, 12], "num_channels": 1, "hidden_act": "relu", "num_labels": 2, "qkv_bias": False},
+        {"hidden_size": 14, "num_attention_heads": 2, "intermediate_size": 9, "layer_norm_eps": 1e-3,
+         "hidden_act": "gelu_new", "num_hidden_layers": 1},
+    ],
 }  # fmt: skip
 CASES = [(name, settings) for name, cases in SHAPES.items() for settings in cases]
 pytestmark = [pytest.mark.usefixtures("no_gradients", "quiet")]
@@ -79,6 +85,31 @@ def test_models_without_a_classifier(name, settings, tmp_path):
     save_checkpoint(ours, tmp_path / "ours")
     again = type(theirs).from_pretrained(tmp_path / "ours").eval()
     agree(again(z_BCHW).last_hidden_state, ours.encode(x_BCHW))
+
+
+@pytest.mark.parametrize("settings", SHAPES["DeiT"])
+def test_two_classifiers(settings, tmp_path):
+    """DeiT with the classifier that learned from a teacher: the mean of both."""
+    theirs = shaken(of_theirs("DeiT", settings, "ForImageClassificationWithTeacher"))
+    ours = saved(theirs, tmp_path / "theirs")
+    x_BCHW, z_BCHW = images(ours)
+    agree(ours(x_BCHW), theirs(z_BCHW).logits)
+    save_checkpoint(ours, tmp_path / "ours")
+    same_state_dict(tmp_path / "ours", theirs)
+    again = transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "ours")
+    assert type(again) is type(theirs)
+
+
+@pytest.mark.parametrize("distillation", ["token", "classifier"])
+def test_distillation_from_here(distillation, tmp_path):
+    ours = ViT(ViT.Config(width=12, layers=2, heads=3, classes=4, shape=(3, 8, 12), distillation=distillation))
+    theirs = opened(ours, tmp_path / "four", transformers.AutoModelForImageClassification)
+    x_BCHW, z_BCHW = images(ours)
+    agree(ours(x_BCHW), theirs(z_BCHW).logits)
+    ours.reset_classifier(7)
+    theirs = opened(ours, tmp_path / "seven", transformers.AutoModelForImageClassification)
+    assert len(theirs.config.id2label) == 7
+    agree(ours(x_BCHW), theirs(z_BCHW).logits)
 
 
 def test_queries_without_biases_from_here(tmp_path):

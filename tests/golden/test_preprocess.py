@@ -31,6 +31,7 @@ PROCESSORS = [
     transformers.ViTImageProcessorPil(size={"height": 7, "width": 5}, rescale_factor=1 / 127, image_mean=[0.9, 1, 1.1]),
     transformers.CLIPImageProcessorPil(size={"shortest_edge": 13}, crop_size={"height": 13, "width": 13}),
     transformers.CLIPImageProcessorPil(size={"shortest_edge": 10}, crop_size={"height": 12, "width": 15}),
+    transformers.DeiTImageProcessorPil(size={"height": 14, "width": 20}, crop_size={"height": 12, "width": 16}),
     transformers.CLIPImageProcessorPil(do_center_crop=False, size={"height": 8, "width": 9}, resample=0),
 ]  # fmt: skip
 
@@ -64,6 +65,7 @@ def test_as_our_file_says(ours, kind):
 
 @pytest.mark.parametrize(("kind", "expected"), [
     ("ViTFeatureExtractor", Preprocess(size=(20, 20))),
+    ("DeiTFeatureExtractor", Preprocess(size=(20, 20), crop=(18, 18), resample=3)),
     ("CLIPFeatureExtractor", Preprocess(size=20, crop=(18, 18), resample=3)),
 ])  # fmt: skip
 def test_old_files_have_one_number(kind, expected):

@@ -14,16 +14,17 @@ from torch import Tensor
 
 from engram.core.errors import EngramError
 
+HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+WEB = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}
+"""mean and standard deviation of the images of CLIP"""
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "ViT": {"resample": 2, "image_mean": [0.5] * 3, "image_std": [0.5] * 3},
-    "CLIP": {
-        "resample": 3,
-        "do_center_crop": True,
-        "image_mean": [0.48145466, 0.4578275, 0.40821073],
-        "image_std": [0.26862954, 0.26130258, 0.27577711],
-    },
+    "ViT": {"resample": 2, **HALF},
+    "DeiT": {"resample": 3, "do_center_crop": True, **HALF},
+    "CLIP": {"resample": 3, "do_center_crop": True, **WEB},
 }
-"""defaults of transformers for values that the file leaves out"""
+"""defaults of transformers for values that the file leaves out, by the kind of image processor"""
+SHORTEST = ("CLIP",)
+"""kinds that resize the shorter side"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,13 +76,17 @@ class Preprocess:
     @classmethod
     def from_json(cls, about: Mapping[str, Any], shape: Sequence[int]) -> "Preprocess":
         """Read preprocessor_config.json for a model of images of this shape (C, H, W)."""
-        about = {**_defaults(about), **about}
+        kind = _kind(about)
+        about = {**DEFAULTS[kind], **about}
         square = {"height": shape[1], "width": shape[2]}
-        clip = _is_clip(about)
-        size = about.get("size") or ({"shortest_edge": min(shape[1:])} if clip else square)
+        sizes: dict[str, Mapping[str, int]] = {
+            "CLIP": {"shortest_edge": min(shape[1:])},
+            "DeiT": {side: length * 256 // 224 for side, length in square.items()},
+        }
+        size = about.get("size") or sizes.get(kind, square)
         crop = about.get("crop_size") or square
         return cls(
-            size=_size(size, square=not clip) if about.get("do_resize", True) else None,
+            size=_size(size, square=kind not in SHORTEST) if about.get("do_resize", True) else None,
             crop=_size(crop, square=True) if about.get("do_center_crop") else None,  # type: ignore[arg-type]
             resample=about["resample"],
             channels=shape[0],
@@ -108,7 +113,7 @@ class Preprocess:
 
 def read_normalization(about: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
     """Return the `mean` and `std` of pixels from 0 to 1 that preprocessor_config.json says, for a model's config."""
-    about = {**_defaults(about), **about}
+    about = {**DEFAULTS[_kind(about)], **about}
     mean, std = (about["image_mean"], about["image_std"]) if about.get("do_normalize", True) else (0.0, 1.0)
     scale = 255 * about.get("rescale_factor", 1 / 255) if about.get("do_rescale", True) else 255
     return {"mean": _channels(mean, scale), "std": _channels(std, scale)}
@@ -120,13 +125,10 @@ def _channels(value: float | Sequence[float], scale: float) -> tuple[float, ...]
     return tuple(v / scale for v in (values if len(set(values)) > 1 else values[:1]))
 
 
-def _is_clip(about: Mapping[str, Any]) -> bool:
-    kind = about.get("image_processor_type") or about.get("feature_extractor_type") or ""
-    return kind.startswith("CLIP")
-
-
-def _defaults(about: Mapping[str, Any]) -> dict[str, Any]:
-    return DEFAULTS["CLIP" if _is_clip(about) else "ViT"]
+def _kind(about: Mapping[str, Any]) -> str:
+    """Return the kind of image processor, by the start of its name; one that is not known is taken for ViT's."""
+    name = about.get("image_processor_type") or about.get("feature_extractor_type") or ""
+    return next((kind for kind in DEFAULTS if name.startswith(kind)), "ViT")
 
 
 def _size(value: Any, *, square: bool) -> tuple[int, int] | int:

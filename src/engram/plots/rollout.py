@@ -83,10 +83,10 @@ def class_attention(weights: Mapping[str, Tensor], image_CHW: Tensor, grid: tupl
 
 
 def patch_grid(weight_NT: Tensor, grid: tuple[int, int]) -> Tensor:
-    """Weights of the patches as rows and columns, without the class token."""
-    if weight_NT.shape[-1] != 1 + grid[0] * grid[1]:
+    """Weights of the patches as rows and columns, without the learned tokens before them."""
+    if weight_NT.shape[-1] <= grid[0] * grid[1]:
         raise EngramError(f"{weight_NT.shape[-1]} tokens are not a class token and {grid[0]} × {grid[1]} patches.")
-    return weight_NT[:, 1:].unflatten(1, grid)
+    return weight_NT[:, -grid[0] * grid[1] :].unflatten(1, grid)
 
 
 def normalize_maps(heat_NRC: Tensor) -> Tensor:

@@ -67,10 +67,7 @@ class ViTRecipe(ImageClassifier[ViT], Pretrained[ViT, Data]):
         """Build a fresh model, or the checkpoint with a new classifier if the classes differ."""
         model = self.init_or_load_model(data.folder, config)
         if model.config.classes != len(data.classes):
-            model.config = replace(model.config, classes=len(data.classes))
-            model.head = nn.Linear(model.config.width, len(data.classes))
-            nn.init.zeros_(model.head.weight)
-            nn.init.zeros_(model.head.bias)
+            model.reset_classifier(len(data.classes))
         return model
 
     def figures(self, learner: Learner[ViT], data: Data) -> Iterator[Figure]:
@@ -88,7 +85,8 @@ class ViTRecipe(ImageClassifier[ViT], Pretrained[ViT, Data]):
         yield logit_lens.top_probabilities(logits_K, list(classes), "Predicted classes")
         yield rollout.rollout_image(seen, image_1CHW[0], model.patches.grid)
         yield rollout.class_attention(seen, image_1CHW[0], model.patches.grid)
-        patches = ["class", *map(str, range(1, model.patches.position.shape[0]))]
+        learned = [name.removesuffix("_token").replace("cls", "class") for name in model.patches.tokens]
+        patches = [*learned, *map(str, range(1, 1 + len(model.patches.position) - len(learned)))]
         yield attention.attention_grid(seen, patches)
         yield attention.attention_head(seen, patches)
         yield ablation.head_ablation(model, lambda: model(image_1CHW))

@@ -89,7 +89,7 @@ VIT = Family(
         ("hidden_dropout_prob", "dropout", 0.0),
         ("layer_norm_eps", "eps", 1e-12),
     ),
-    supported_values={**CLASSIC, "residual": ("pre-norm",)},
+    supported_values={**CLASSIC, "residual": ("pre-norm",), "distillation": ("none",)},
     derive_fields=derive_fields,
     extra_settings=extra_settings,
     unpack=unpack,
