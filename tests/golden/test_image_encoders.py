@@ -30,6 +30,13 @@ SHAPES = {
         {"hidden_size": 14, "num_attention_heads": 2, "intermediate_size": 9, "layer_norm_eps": 1e-3,
          "hidden_act": "gelu_new", "num_hidden_layers": 1},
     ],
+    "Dinov2": [
+        {},
+        {"use_swiglu_ffn": True, "mlp_ratio": 3, "hidden_size": 15, "layerscale_value": 0.1},
+        {"mlp_ratio": 1, "hidden_act": "relu", "qkv_bias": False, "image_size": 15, "patch_size": 5, "num_labels": 2,
+         "num_hidden_layers": 1, "layer_norm_eps": 1e-3},
+        {"use_swiglu_ffn": True, "use_mask_token": False, "num_attention_heads": 4, "hidden_act": "silu"},
+    ],
 }  # fmt: skip
 CASES = [(name, settings) for name, cases in SHAPES.items() for settings in cases]
 pytestmark = [pytest.mark.usefixtures("no_gradients", "quiet")]
@@ -66,6 +73,8 @@ def test_classifiers(name, settings, tmp_path):
     ours = saved(theirs, tmp_path / "theirs")
     x_BCHW, z_BCHW = images(ours)
     agree(ours(x_BCHW), theirs(z_BCHW).logits)
+    if name == "Dinov2":
+        theirs.dinov2.embeddings.mask_token = None  # which only its training needs
     with watch(ours) as seen:
         agree(ours(x_BCHW), theirs(z_BCHW).logits)
     assert {"blocks.0.attention.weights", "blocks.0.attention.heads", "blocks.0.residual", "embedding"} <= set(seen)
@@ -112,6 +121,45 @@ def test_distillation_from_here(distillation, tmp_path):
     agree(ours(x_BCHW), theirs(z_BCHW).logits)
 
 
+@pytest.mark.parametrize("size", [(8, 8), (16, 12), (9, 15), (4, 16), (5, 4)])
+def test_images_of_other_sizes(size, tmp_path):
+    """The position embedding of DINOv2 is interpolated; ViT refuses other sizes."""
+    theirs = shaken(of_theirs("Dinov2", {"image_size": 16}))
+    ours, x_BCHW = saved(theirs, tmp_path), torch.rand(B, 3, *size)
+    agree(ours(x_BCHW), theirs(ours.config.standardize(x_BCHW)).logits)
+    agree(ours.encode(x_BCHW), theirs.dinov2(ours.config.standardize(x_BCHW)).last_hidden_state)
+    with pytest.raises(EngramError, match="This model takes images of 3×16×16"):
+        ours(torch.rand(B, 1, *size))
+    with pytest.raises(EngramError, match="This model takes images of 3×16×16"):
+        ours(torch.rand(B, 3, size[0], 3))
+
+
+@pytest.mark.parametrize("settings", [
+    {"ff_width": 36},
+    {"activation": "swiglu", "width": 16, "heads": 4},
+])  # fmt: skip
+def test_layer_scale_from_here(settings, tmp_path):
+    known = {"width": 12, "layers": 2, "heads": 3, "classes": 4, "shape": (3, 8, 8), "std": (0.5,)}
+    ours = ViT(ViT.Config(**{**known, **settings}, layer_scale=0.3, pooling="cls-mean", sizes="any"))
+    theirs = opened(ours, tmp_path, transformers.AutoModelForImageClassification)
+    assert theirs.config.model_type == "dinov2"
+    x_BCHW = torch.rand(B, 3, 16, 8)
+    z_BCHW = ours.config.standardize(x_BCHW)
+    agree(ours(x_BCHW), theirs(z_BCHW).logits)
+    ours.reset_classifier(2)
+    assert ours(x_BCHW).shape == (B, 2)
+
+
+@pytest.mark.parametrize(("settings", "reason"), [
+    ({"layer_scale": 0.5, "ff_width": 7, "pooling": "cls-mean", "sizes": "any"}, "ff_width must be a multiple"),
+    ({"layer_scale": 0.5, "shape": (3, 8, 4), "pooling": "cls-mean", "sizes": "any"}, "shape must be square"),
+    ({"pooling": "cls-mean", "sizes": "any", "layer_scale": 0.0, "head_width": 5}, "head_width must be 0"),
+])  # fmt: skip
+def test_what_cannot_be_saved_says_why(settings, reason, tmp_path):
+    with pytest.raises(EngramError, match=reason):
+        save_checkpoint(ViT(ViT.Config(**{"width": 12, "heads": 3, "shape": (3, 8, 8), **settings})), tmp_path)
+
+
 def test_queries_without_biases_from_here(tmp_path):
     ours = ViT(ViT.Config(width=12, layers=2, heads=3, classes=4, bias=("out",), shape=(1, 8, 8)))
     theirs = opened(ours, tmp_path, transformers.AutoModelForImageClassification)
@@ -123,6 +171,11 @@ def test_queries_without_biases_from_here(tmp_path):
 @pytest.mark.parametrize(("name", "changes", "reason"), [
     ("ViT", {"qkv_bias": True}, "query.bias is missing"),
     ("ViT", {"patch_size": [4, 2]}, "patches must be square, not 4 × 2"),
+    ("Dinov2", {"image_size": [8, 12]}, "image_size must be square, not 8 × 12"),
+    ("Dinov2", {"hidden_act": "tanh"}, "its activation function is 'tanh'"),
+    ("Dinov2", {"use_swiglu_ffn": True}, "mlp.gate.weight is missing"),
+    ("Dinov2", {"mlp_ratio": "four"}, "of the wrong kind"),
+    ("DeiT", {"image_size": 16}, "position_embeddings is"),
 ])  # fmt: skip
 def test_what_has_no_counterpart_is_refused_in_a_sentence(name, changes, reason, tmp_path):
     of_theirs(name, {"qkv_bias": False}).save_pretrained(tmp_path)

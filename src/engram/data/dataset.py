@@ -14,6 +14,7 @@ from torch import Tensor
 from engram.core.errors import EngramError, unknown
 
 if TYPE_CHECKING:
+    from engram.data.preprocess import Preprocess
     from engram.data.table import TableEncoder
     from engram.data.table_splits import TableOptions
 
@@ -97,6 +98,8 @@ class Data:
     """encoding of the rows of a table as `point`"""
     target: str = ""
     """column of a table that is predicted"""
+    preprocess: "Preprocess | None" = None
+    """preprocessing of image files, of a checkpoint that has its own"""
     folder: Path | None = None
     """the run folder, if the data was reloaded for an existing run"""
 

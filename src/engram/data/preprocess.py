@@ -21,9 +21,10 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "ViT": {"resample": 2, **HALF},
     "DeiT": {"resample": 3, "do_center_crop": True, **HALF},
     "CLIP": {"resample": 3, "do_center_crop": True, **WEB},
+    "Bit": {"resample": 3, "do_center_crop": True, **WEB},
 }
 """defaults of transformers for values that the file leaves out, by the kind of image processor"""
-SHORTEST = ("CLIP",)
+SHORTEST = ("CLIP", "Bit")
 """kinds that resize the shorter side"""
 
 
@@ -79,11 +80,9 @@ class Preprocess:
         kind = _kind(about)
         about = {**DEFAULTS[kind], **about}
         square = {"height": shape[1], "width": shape[2]}
-        sizes: dict[str, Mapping[str, int]] = {
-            "CLIP": {"shortest_edge": min(shape[1:])},
-            "DeiT": {side: length * 256 // 224 for side, length in square.items()},
-        }
-        size = about.get("size") or sizes.get(kind, square)
+        shortest = {"shortest_edge": min(shape[1:])}
+        larger = {side: length * 256 // 224 for side, length in square.items()}
+        size = about.get("size") or (shortest if kind in SHORTEST else larger if kind == "DeiT" else square)
         crop = about.get("crop_size") or square
         return cls(
             size=_size(size, square=kind not in SHORTEST) if about.get("do_resize", True) else None,

@@ -187,7 +187,7 @@ class ImageClassifier(Recipe[M, Data]):
         """Return a description of the prediction for the inspected image, and the image, 1 × C × H × W."""
         if not args.image:
             return self.trace(model, data, args.item), inputs_at(data.test, torch.tensor([args.item]))
-        image_1CHW = load_image(args.image, model.config.shape)
+        image_1CHW = load_image(args.image, model.config.shape, data.preprocess)
         best = classify_image(self.classifier(model, data), image_1CHW, data.classes).rows[0]
         return f'{args.image}, predicted "{best["class"]}" ({best["probability"]:.1%})', image_1CHW
 
@@ -196,7 +196,8 @@ class ImageClassifier(Recipe[M, Data]):
         model: Any = learner.model
         scores = self.classifier(model, data)
         if request.args.image:
-            return classify_image(scores, load_image(request.args.image, model.config.shape), data.classes)
+            image_1CHW = load_image(request.args.image, model.config.shape, data.preprocess)
+            return classify_image(scores, image_1CHW, data.classes)
         index = choose_items(request.count, len(data.test), request.generator)
         chosen = data.test.take(index)
         output_NK = predict_split(scores, chosen)

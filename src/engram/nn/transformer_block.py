@@ -9,12 +9,14 @@ r"""Transformer block: attention and a feed-forward network, each added to the r
     h \leftarrow h + \text{norm}(\text{attention}(h))               output norm (OLMo 2)                    (7)
     h \leftarrow h + \text{norm}(\text{attention}(\text{norm}(h)))  sandwich norm (Gemma 2)                 (8)
     h \leftarrow h + \text{attention}(\text{norm}(h)) + \text{ff}(\text{norm}'(h))      parallel (GPT-NeoX)   (9)
+    h \leftarrow h + \lambda \odot \text{ff}(\text{norm}(h))          LayerScale (DINOv2); attention likewise      (10)
 
     Symbols:
         h            residual stream
         f            activation function; silu in SwiGLU, GELU in GeGLU
         W_u, W_d     matrices of the feed-forward network: up, down
         W_g          matrix of the gate
+        \lambda      learned gain of each channel
         B, T, E, F   batch, tokens, model width, feed-forward width
 
 In a decoder, cross-attention to the encoder's tokens comes between attention and feed-forward. (9) has two norms.
@@ -189,8 +191,22 @@ def rotary_by_layer(config: BlockConfig, rope: RoPE, context: int) -> Iterator[R
         yield tables[theta, scaled]
 
 
+class LayerScale(nn.Module):
+    """LayerScale (Touvron et al. 2021): a learned gain of each channel on the output of a sublayer."""
+
+    def __init__(self, width: int, value: float) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.full((width,), value))
+
+    def forward(self, x_BTE: Tensor) -> Tensor:
+        return self.gain * x_BTE  # (10)
+
+
 class Block(nn.Module):
-    """One Transformer layer, the `layer`-th; `cross` adds cross-attention to an encoder."""
+    """One Transformer layer, the `layer`-th; `cross` adds cross-attention to an encoder.
+
+    `layer_scale` is the initial gain of LayerScale; 0 has none.
+    """
 
     def __init__(
         self,
@@ -200,6 +216,7 @@ class Block(nn.Module):
         causal: bool = False,
         cross: bool = False,
         rotary: RotaryEmbedding | None = None,
+        layer_scale: float = 0.0,
     ) -> None:
         super().__init__()
         self.residual, self.dropout = config.residual, config.dropout
@@ -213,6 +230,8 @@ class Block(nn.Module):
         self.ff_norm = make_norm(config)
         if config.residual == "sandwich-norm":
             self.attention_out_norm, self.ff_out_norm = make_norm(config), make_norm(config)
+        if layer_scale:
+            self.attention_layer_scale, self.ff_layer_scale = (LayerScale(config.width, layer_scale) for _ in range(2))
 
     def forward(
         self,
@@ -229,7 +248,8 @@ class Block(nn.Module):
         """The residual stream after this layer, B × T × E; `encoded` are the tokens of an encoder."""
 
         def attend(x: Tensor) -> Tensor:
-            return self.attention(x, mask=mask, bias_HTS=bias_HTS, position_ids_BT=position_ids_BT, cache=cache)  # type: ignore[no-any-return]
+            out = self.attention(x, mask=mask, bias_HTS=bias_HTS, position_ids_BT=position_ids_BT, cache=cache)
+            return self._scale("attention", out)
 
         if self.residual == "parallel":
             return tap("residual", self._add(h_BTE, None, lambda h: self._both(h, attend)))
@@ -238,21 +258,29 @@ class Block(nn.Module):
             h_BTE = self._add(
                 h_BTE, self.cross_norm, lambda x: self.cross(x, encoded_BSE, mask=encoded_mask, cache=cross_cache)
             )
-        return tap("residual", self._add(h_BTE, self.ff_norm, self.ff))
+        return tap("residual", self._add(h_BTE, self.ff_norm, self._feed_forward))
 
     def forward_unpadded(self, h_NE: Tensor, lengths: list[int]) -> Tensor:
         """The same for concatenated sequences of variable length, without padding."""
 
         def attend(x: Tensor) -> Tensor:
-            return self.attention.forward_unpadded(x, lengths)
+            return self._scale("attention", self.attention.forward_unpadded(x, lengths))
 
         if self.residual == "parallel":
             return self._add(h_NE, None, lambda h: self._both(h, attend))
-        return self._add(self._add(h_NE, self.attention_norm, attend), self.ff_norm, self.ff)
+        return self._add(self._add(h_NE, self.attention_norm, attend), self.ff_norm, self._feed_forward)
 
     def _both(self, h: Tensor, attend: Callable[[Tensor], Tensor]) -> Tensor:
         """Attention and feed-forward of the same residual stream (9)."""
-        return attend(self.attention_norm(h)) + self.ff(self.ff_norm(h))  # type: ignore[no-any-return]
+        return attend(self.attention_norm(h)) + self._feed_forward(self.ff_norm(h))
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        return self._scale("ff", self.ff(x))
+
+    def _scale(self, part: str, x: Tensor) -> Tensor:
+        """Apply the LayerScale of a sublayer, if it has one."""
+        scale = getattr(self, f"{part}_layer_scale", None)
+        return x if scale is None else scale(x)
 
     def _add(self, h: Tensor, norm: nn.Module | None, part: Callable[[Tensor], Tensor]) -> Tensor:
         """Add the output of a sublayer to the residual stream; a part without a norm has its own."""

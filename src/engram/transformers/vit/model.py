@@ -6,6 +6,7 @@ h_l = \text{block}_l(h_{l-1})                     every patch attends to every o
 y = \text{norm}(h_L)_0 W + b                      classifier on the class token                     (4)
 h_0 = [c, d, z_1, ..., z_M] + P                   with a distillation token (DeiT)                  (5)
 y = (\text{norm}(h_L)_0 W + b + \text{norm}(h_L)_1 V + a) / 2     mean of two classifiers (DeiT)    (6)
+y = [\text{norm}(h_L)_0, \overline{\text{norm}(h_L)}] W + b   with the mean of the patches (DINOv2)  (7)
 
 Symbols:
     x            image
@@ -16,7 +17,8 @@ Symbols:
     C, H, W      channels, height, width
     K            classes
 
-The second classifier of DeiT (Touvron et al. 2021) is the one that learned from a teacher's predictions.
+The second classifier of DeiT (Touvron et al. 2021) is the one that learned from a teacher's predictions. DINOv2 (Oquab
+et al. 2024) takes images of any size: P is interpolated.
 """
 
 from dataclasses import dataclass, replace
@@ -66,9 +68,19 @@ class PatchEmbedding(nn.Module):
 
     def forward(self, x_BCHW: Tensor) -> Tensor:
         """Learned tokens and patches as tokens, B × T × E."""
-        z_BME = self.project(x_BCHW).flatten(2).transpose(1, 2)  # (1)
+        z_BERS = self.project(x_BCHW)  # (1)
+        z_BME = z_BERS.flatten(2).transpose(1, 2)
         learned = [self.get_parameter(name).expand(z_BME.shape[0], 1, -1) for name in self.tokens]
-        return torch.cat([*learned, z_BME], 1) + self.position  # (2), (5)
+        return torch.cat([*learned, z_BME], 1) + self.position_of((z_BERS.shape[2], z_BERS.shape[3]))  # (2), (5)
+
+    def position_of(self, grid: tuple[int, int]) -> Tensor:
+        """Position embedding of an image of so many rows and columns of patches, T × E; interpolated if they differ."""
+        if grid == self.grid:
+            return self.position
+        learned_TE, patch_ME = self.position.tensor_split([len(self.tokens)])
+        patch_1ERS = patch_ME.T.unflatten(1, self.grid)[None]
+        patch_1ERS = F.interpolate(patch_1ERS, grid, mode="bicubic", align_corners=False)
+        return torch.cat([learned_TE, patch_1ERS[0].flatten(1).T])
 
 
 class ViT(FitMixin, nn.Module):
@@ -80,10 +92,28 @@ class ViT(FitMixin, nn.Module):
         """side of a patch in pixels (S); must divide height and width"""
         distillation: FromData[Literal["none", "token", "classifier"]] = "none"
         """distillation token of DeiT: none, a token, or a token with a classifier of its own"""
+        pooling: Literal["cls", "cls-mean"] = "cls"
+        """what the classifier reads: the class token, or it and the mean of the patches (DINOv2)"""
+        layer_scale: Annotated[float, Ge(0)] = 0.0
+        """initial gain of LayerScale on the output of attention and feed-forward; 0 disables"""
+        sizes: FromData[Literal["one", "any"]] = "one"
+        """sizes of images: that of `shape` alone, or any, to which the position embedding is interpolated (DINOv2)"""
 
         def __post_init__(self) -> None:
             ImageClassifierConfig.__post_init__(self)
             BlockConfig.__post_init__(self)
+
+        @property
+        def pooled_width(self) -> int:
+            """Inputs of the classifier."""
+            return self.width * (2 if self.pooling == "cls-mean" else 1)
+
+        def standardize(self, x_BCHW: Tensor) -> Tensor:
+            """Normalize pixels from 0 to 1; refuse images of a size that the model does not take."""
+            found = tuple(x_BCHW.shape[1:])
+            fits = len(found) == 3 and found[0] == self.shape[0] and min(found[1:]) >= self.patch
+            taken = replace(self, shape=found) if fits and self.sizes == "any" else self
+            return ImageClassifierConfig.standardize(taken, x_BCHW)
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -91,9 +121,9 @@ class ViT(FitMixin, nn.Module):
         config.check_patch(config.patch)
         tokens = CLASS_TOKEN if config.distillation == "none" else (*CLASS_TOKEN, "distillation_token")
         self.patches = PatchEmbedding(config.shape, config.patch, config.width, tokens=tokens)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(Block(config, layer_scale=config.layer_scale) for _ in range(config.layers))
         self.norm = make_norm(config)
-        self.head = nn.Linear(config.width, config.classes)
+        self.head = nn.Linear(config.pooled_width, config.classes)
         if config.distillation == "classifier":
             self.distillation_head = nn.Linear(config.width, config.classes)
         self.initialize()
@@ -114,7 +144,7 @@ class ViT(FitMixin, nn.Module):
         self.config = replace(self.config, classes=classes)
         for name in ("head", "distillation_head"):
             if hasattr(self, name):
-                head = nn.Linear(self.config.width, classes)
+                head = nn.Linear(getattr(self, name).in_features, classes)
                 nn.init.zeros_(head.weight)
                 nn.init.zeros_(head.bias)
                 setattr(self, name, head)
@@ -127,10 +157,16 @@ class ViT(FitMixin, nn.Module):
             h_BTE = block(h_BTE)  # (3)
         return self.norm(h_BTE)
 
+    def pool(self, h_BTE: Tensor) -> Tensor:
+        """Return what the classifier reads of encoded tokens."""
+        if self.config.pooling == "cls":
+            return h_BTE[:, 0]
+        return torch.cat([h_BTE[:, 0], h_BTE[:, len(self.patches.tokens) :].mean(1)], 1)  # (7)
+
     def forward(self, x_BCHW: Tensor) -> Tensor:
         """Logits of the classes, B × K, for pixels from 0 to 1."""
         h_BTE = self.encode(x_BCHW)
-        logits_BK = self.head(h_BTE[:, 0])  # (4)
+        logits_BK = self.head(self.pool(h_BTE))  # (4)
         if self.config.distillation == "classifier":
             logits_BK = (logits_BK + self.distillation_head(h_BTE[:, 1])) / 2  # (6)
         return tap("logits", logits_BK)

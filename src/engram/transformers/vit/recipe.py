@@ -9,14 +9,16 @@ import torch
 from annotated_types import Ge, Lt
 from torch import Tensor, nn
 
+from engram.core.errors import EngramError
 from engram.core.learner import Learner
+from engram.core.recipe import Sample, SampleRequest
 from engram.core.registry import register
 from engram.core.tap import watch
 from engram.data.augment import Augment
 from engram.data.columns import ResizedImages
 from engram.data.dataset import Data, Info, Split
 from engram.foundations.base import TINY, ImageClassifier, predict
-from engram.hub.classify import ImageInspectArgs
+from engram.hub.classify import ImageInspectArgs, load_image
 from engram.hub.huggingface import Checkpoint
 from engram.plots import ablation, attention, classification, images, logit_lens, position, rollout
 from engram.plots.figure import Figure
@@ -61,7 +63,7 @@ class ViTRecipe(ImageClassifier[ViT], Pretrained[ViT, Data]):
         return replace(resize_images(super().load(), tuple(read_architecture(folder)["shape"])), folder=folder)
 
     def data_of_checkpoint(self, checkpoint: Checkpoint, info: Info) -> Data:
-        return Data(info, {}, checkpoint.classes)
+        return Data(info, {}, checkpoint.classes, preprocess=checkpoint.preprocess)
 
     def build_model(self, config: Any, data: Data) -> ViT:
         """Build a fresh model, or the checkpoint with a new classifier if the classes differ."""
@@ -82,15 +84,28 @@ class ViTRecipe(ImageClassifier[ViT], Pretrained[ViT, Data]):
         """Figures of attention while the model classifies one image."""
         with torch.no_grad(), watch(model, "*attention.weights") as seen:
             logits_K = model(image_1CHW)[0]
-        yield logit_lens.top_probabilities(logits_K, list(classes), "Predicted classes")
-        yield rollout.rollout_image(seen, image_1CHW[0], model.patches.grid)
-        yield rollout.class_attention(seen, image_1CHW[0], model.patches.grid)
+        grid = (image_1CHW.shape[2] // model.config.patch, image_1CHW.shape[3] // model.config.patch)
+        if model.config.classes:
+            yield logit_lens.top_probabilities(logits_K, list(classes), "Predicted classes")
+        yield rollout.rollout_image(seen, image_1CHW[0], grid)
+        yield rollout.class_attention(seen, image_1CHW[0], grid)
         learned = [name.removesuffix("_token").replace("cls", "class") for name in model.patches.tokens]
-        patches = [*learned, *map(str, range(1, 1 + len(model.patches.position) - len(learned)))]
+        patches = [*learned, *map(str, range(1, 1 + grid[0] * grid[1]))]
         yield attention.attention_grid(seen, patches)
         yield attention.attention_head(seen, patches)
-        yield ablation.head_ablation(model, lambda: model(image_1CHW))
+        if model.config.classes:
+            yield ablation.head_ablation(model, lambda: model(image_1CHW))
         yield position.patch_positions(model.patches.position, model.patches.grid)
+
+    def inspected(self, model: Any, data: Data, args: Any) -> tuple[str, Tensor]:
+        if model.config.classes or not args.image:
+            return super().inspected(model, data, args)
+        return args.image, load_image(args.image, model.config.shape, data.preprocess)
+
+    def sample(self, learner: Learner[ViT], data: Data, request: SampleRequest) -> Sample:
+        if not learner.model.config.classes:
+            raise EngramError("This ViT was saved without a classifier, so that it has vectors alone: use its encode.")
+        return super().sample(learner, data, request)
 
     def inspect(self, model: ViT, data: Data, args: ImageInspectArgs) -> tuple[str, list[Figure]]:
         description, image_1CHW = self.inspected(model, data, args)

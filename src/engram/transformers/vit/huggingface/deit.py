@@ -61,7 +61,7 @@ register_family(
             "distillation_head": DISTILLATION,
         },
         ignored_keys=(r"^deit\.pooler\.", r"mask_token$", r"^decoder\."),
-        supported_values={**vit.VIT.supported_values, "distillation": ("token", "classifier")},
+        supported_values={**vit.SUPPORTED, "distillation": ("token", "classifier")},
         derive_fields=derive_fields,
         unpack=unpack,
         pack=pack,

@@ -1,5 +1,7 @@
 """ViT checkpoints; one without a classifier becomes a model of 0 classes, for `encode` alone."""
 
+from typing import Any
+
 from engram.core.errors import EngramError
 from engram.hub.family import CLASSIC, Family, HFConfig, StoredTensor, Weights, map_layer, register_family
 from engram.nn.transformer_block import PROJECTIONS
@@ -45,7 +47,7 @@ def unpack(weights: Weights, config: ViT.Config) -> Weights:
     """Add an empty classifier to a checkpoint without one."""
     if config.classes:
         return weights
-    empty = {"classifier.weight": next(iter(weights.values())).new_empty(0, config.width)}
+    empty = {"classifier.weight": next(iter(weights.values())).new_empty(0, config.pooled_width)}
     return {**weights, **empty, "classifier.bias": empty["classifier.weight"].new_empty(0)}
 
 
@@ -56,6 +58,14 @@ def pack(weights: Weights, config: ViT.Config) -> Weights:
     return {name: value for name, value in weights.items() if not (name.endswith(absent) or name.startswith(named))}
 
 
+SUPPORTED: dict[str, tuple[Any, ...]] = {
+    **CLASSIC,
+    "residual": ("pre-norm",),
+    "distillation": ("none",),
+    "pooling": ("cls",),
+    "layer_scale": (0.0,),
+    "sizes": ("one",),
+}
 VIT = Family(
     name="vit",
     model=ViT,
@@ -89,7 +99,7 @@ VIT = Family(
         ("hidden_dropout_prob", "dropout", 0.0),
         ("layer_norm_eps", "eps", 1e-12),
     ),
-    supported_values={**CLASSIC, "residual": ("pre-norm",), "distillation": ("none",)},
+    supported_values=SUPPORTED,
     derive_fields=derive_fields,
     extra_settings=extra_settings,
     unpack=unpack,
