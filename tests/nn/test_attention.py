@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from engram.core.errors import EngramError
 from engram.core.tap import watch
@@ -109,6 +110,18 @@ def test_the_reference_equals_a_loop(case, biased):
     expected_weights, expected_out = looped(*qkv, mask, causal, bias=bias)
     torch.testing.assert_close(out, expected_out, atol=1e-12, rtol=0)
     torch.testing.assert_close(weights, expected_weights, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("window", [1, 2, 3, 7, 8, 9, 14, 15, 20])
+def test_windows_hide_what_is_far_away(window, causal):
+    """Also where the window is wider than the text: without `causal` it lies half on either side."""
+    q, k, v = queries(8, 8, H)
+    distance = torch.arange(8)[:, None] - torch.arange(8)
+    near = (distance >= 0) & (distance < window) if causal else distance.abs() <= window // 2
+    expected = functional.scaled_dot_product_attention(q, k, v, near)
+    for one in (attention, reference_attention):
+        torch.testing.assert_close(one(q, k, v, causal=causal, window=window), expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("temperature", [0.1, 0.5, 3.0])

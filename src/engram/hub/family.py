@@ -38,6 +38,14 @@ ACTIVATIONS = {
     "swish": "silu",
 }
 """activation functions, their name → ours; of several names for ours the first is written"""
+GATED_ACTIVATIONS = {
+    "silu": "swiglu",
+    "swish": "swiglu",
+    "gelu": "geglu",
+    "gelu_pytorch_tanh": "geglu_tanh",
+    "gelu_new": "geglu_tanh",
+}
+"""activation functions of a gate, their name → ours; of several names for ours the first is written"""
 CLASSIC: dict[str, tuple[Any, ...]] = {
     "qk_norm": ("none",),
     "kv_heads": (0,),
@@ -141,7 +149,7 @@ class Family:
             return self.model.Config(**{**ours, **self.derive_fields(settings, weights), **more})
         except EngramError as error:
             raise EngramError(f"The model in {path} has no counterpart in engram: {error}") from None
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, AttributeError, ArithmeticError):
             raise EngramError(f"{path / 'config.json'} is damaged: a setting is of the wrong kind.") from None
 
     def from_config(self, config: Any) -> HFConfig:
@@ -298,6 +306,17 @@ def from_hf_activation(name: str, path: Path) -> str:
 
 def to_hf_activation(name: str) -> str:
     return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == name)
+
+
+def from_hf_gate(name: Any) -> str:
+    """Return our name of the activation function of a gate."""
+    if name not in GATED_ACTIVATIONS:
+        raise EngramError(f"its activation function is {name!r}, and engram has {', '.join(GATED_ACTIVATIONS)}.")
+    return GATED_ACTIVATIONS[name]
+
+
+def to_hf_gate(name: str) -> str:
+    return next(theirs for theirs, ours in GATED_ACTIVATIONS.items() if ours == name)
 
 
 def map_layer(theirs: str, names: Mapping[str, str], ours: str = "blocks.*.") -> dict[str, str | StoredTensor]:

@@ -57,7 +57,7 @@ def attention(
     A window of 0 tokens has no end, and a scale of 0 is 1 / sqrt(D).
     """
     T, S = q_BHTD.shape[2], k_BGSD.shape[2]
-    if windowed := 0 < window < S:
+    if windowed := limits(window, S, causal):
         band_TS = window_mask(T, S, window, causal, q_BHTD.device)
         mask = band_TS if mask is None else mask & band_TS
     elif causal and T > 1 and (mask is not None or bias_HTS is not None or T != S):
@@ -94,7 +94,7 @@ def reference_attention(
         score_BHTS = softcap * torch.tanh(score_BHTS / softcap)  # (6)
     if bias_HTS is not None:
         score_BHTS = score_BHTS + bias_HTS
-    if 0 < window < S:
+    if limits(window, S, causal):
         score_BHTS = score_BHTS.masked_fill(~window_mask(T, S, window, causal, q_BHTD.device), -math.inf)
     elif causal:
         score_BHTS = score_BHTS.masked_fill(~causal_mask(T, S, q_BHTD.device), -math.inf)
@@ -118,6 +118,11 @@ def window_mask(T: int, S: int, window: int, causal: bool, device: torch.device 
     if causal:
         return (distance_TS >= 0) & (distance_TS < window)
     return distance_TS.abs() <= window // 2
+
+
+def limits(window: int, S: int, causal: bool) -> bool:
+    """Whether a window hides any of S tokens; one of 0 hides none."""
+    return 0 < window < S if causal else window > 0 and window // 2 < S - 1
 
 
 class KVCache:

@@ -24,7 +24,7 @@ In a decoder, cross-attention to the encoder's tokens comes between attention an
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Lt
@@ -75,7 +75,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 FFActivation = Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "relu2", "silu", "swiglu", "geglu", "geglu_tanh"]
 GATED = ("swiglu", "geglu", "geglu_tanh")
 """activation functions of a gate"""
-Norm = Literal["layer", "layer-no-affine", "rms", "rms-no-affine"]
+Norm = Literal["layer", "layer-no-bias", "layer-no-affine", "rms", "rms-no-affine"]
 Residual = Literal["pre-norm", "post-norm", "output-norm", "sandwich-norm", "parallel"]
 PROJECTIONS = ("qkv", "out", "ff")
 """projections that may have biases: queries, keys and values; output of attention; feed-forward network"""
@@ -85,6 +85,8 @@ PROJECTIONS = ("qkv", "out", "ff")
 class BlockConfig(Settings):
     """Architecture of a stack of Transformer blocks."""
 
+    projections: ClassVar[tuple[str, ...]] = PROJECTIONS
+    """projections that `bias` may name"""
     width: Annotated[int, Ge(1)] = 128
     """model width: size of the residual stream (d_model, E)"""
     layers: Annotated[int, Ge(1)] = 4
@@ -100,7 +102,7 @@ class BlockConfig(Settings):
     activation: FFActivation = "gelu"
     """activation function of the feed-forward network"""
     norm: Norm = "layer"
-    """LayerNorm with gain and bias, RMSNorm with gain, or either without gain and bias (no-affine)"""
+    """LayerNorm with gain and bias or gain alone (no-bias), RMSNorm with gain, or either without both (no-affine)"""
     residual: Residual = "pre-norm"
     """how attention and feed-forward are added to the residual stream, and where they are normalized"""
     bias: tuple[str, ...] = PROJECTIONS
@@ -121,8 +123,8 @@ class BlockConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_heads(self.width, self.heads, self.kv_heads, self.head_width)
-        if unknown := set(self.bias) - set(PROJECTIONS):
-            raise EngramError(f"bias must name some of {', '.join(PROJECTIONS)}, not {min(unknown)}.")
+        if unknown := set(self.bias) - set(self.projections):
+            raise EngramError(f"bias must name some of {', '.join(self.projections)}, not {min(unknown)}.")
         if not self.attention_window:
             raise EngramError("attention_window must have a number for one layer at least.")
 
@@ -139,8 +141,9 @@ class BlockConfig(Settings):
 def make_norm(config: BlockConfig) -> nn.LayerNorm | nn.RMSNorm:
     """LayerNorm or RMSNorm as configured."""
     affine = not config.norm.endswith("no-affine")
-    kind: type[nn.LayerNorm] | type[nn.RMSNorm] = nn.LayerNorm if config.norm.startswith("layer") else nn.RMSNorm
-    return kind(config.width, config.eps, elementwise_affine=affine)
+    if config.norm.startswith("rms"):
+        return nn.RMSNorm(config.width, config.eps, elementwise_affine=affine)
+    return nn.LayerNorm(config.width, config.eps, elementwise_affine=affine, bias=config.norm != "layer-no-bias")
 
 
 class FeedForward(nn.Module):

@@ -16,11 +16,15 @@ r"""BERT: a bidirectional Transformer encoder, trained by masked language modeli
         B, T, V    batch, tokens, vocabulary
         N          tokens without padding
 
-Texts of unequal length are processed without their padding: attention takes the texts one by one.
+With pre-norm (ModernBERT; Warner et al. 2024), a norm follows the last layer, and the first layer's attention has none:
+the embedding is normalized. With rotary positions (RoPE) there is no P. Texts of unequal length are processed without
+their padding: attention takes the texts one by one.
 """
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge
@@ -31,7 +35,16 @@ from engram.core.config import FromData
 from engram.core.errors import EngramError
 from engram.core.fit import FitMixin
 from engram.core.tap import is_watching, tap
-from engram.nn.transformer_block import ACTIVATIONS, Block, BlockConfig, Residual
+from engram.nn.position import RoPE, RotaryEmbedding
+from engram.nn.transformer_block import (
+    ACTIVATIONS,
+    PROJECTIONS,
+    Block,
+    BlockConfig,
+    Residual,
+    make_norm,
+    rotary_by_layer,
+)
 
 MLM_PROBABILITY, MASKED, RANDOM = 0.15, 0.8, 0.1
 """fraction of tokens to predict; of these, fractions that are masked and replaced by a random token"""
@@ -59,10 +72,22 @@ class BERT(FitMixin, nn.Module):
         """whether there is a masked language model head (3)"""
         pad_id: Annotated[FromData[int], Ge(-1)] = -1
         """padding token after whose id positions begin, and which has none of its own (RoBERTa); -1 begins at 0"""
+        position: Literal["learned", "rotary"] = "learned"
+        """position encoding: learned embedding, or rotary embedding (RoPE)"""
+        rope: RoPE = field(default_factory=RoPE)
+        """settings of the rotary embedding"""
         head_activation: Literal["auto", "relu", "gelu", "gelu_tanh", "quick_gelu", "relu2", "silu"] = "auto"
         """activation function of the masked language model head; auto: that of the feed-forward network"""
+        projections: ClassVar[tuple[str, ...]] = (*PROJECTIONS, "transform", "head")
+        bias: tuple[str, ...] = projections
+        """projections with biases: any of qkv, out, ff (layers), transform, head (masked language model head)"""
         residual: Residual = "post-norm"
         eps: float = 1e-12
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if self.position == "rotary" and self.size_of_head % 2:
+                raise EngramError(f"Rotary positions need heads of even width, not {self.size_of_head}.")
 
         @property
         def activation_of_head(self) -> str:
@@ -74,17 +99,25 @@ class BERT(FitMixin, nn.Module):
         self.config = config
         E = config.width
         self.embedding = nn.Embedding(config.vocabulary, E)
-        self.position = nn.Embedding(config.pad_id + 1 + config.context, E)
+        rotary: Iterator[RotaryEmbedding | None] = itertools.repeat(None, config.layers)
+        if config.position == "rotary":
+            rotary = rotary_by_layer(config, config.rope, config.context)
+        else:
+            self.position = nn.Embedding(config.pad_id + 1 + config.context, E)
         if config.types:
             self.token_type = nn.Embedding(config.types, E)
-        self.norm = nn.LayerNorm(E, config.eps)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        norm_bias = config.norm != "layer-no-bias"
+        self.norm = nn.LayerNorm(E, config.eps, bias=norm_bias)
+        self.blocks = nn.ModuleList(Block(config, layer=i, rotary=one) for i, one in enumerate(rotary))
+        if config.residual == "pre-norm":
+            self.blocks[0].attention_norm = nn.Identity()
+        self.final_norm = nn.Identity() if config.residual == "post-norm" else make_norm(config)
         if config.pooled:
             self.pool = nn.Linear(E, E)
         if config.masked:
-            self.transform = nn.Linear(E, E)
-            self.transform_norm = nn.LayerNorm(E, config.eps)
-            self.head = nn.Linear(E, config.vocabulary)
+            self.transform = nn.Linear(E, E, "transform" in config.bias)
+            self.transform_norm = nn.LayerNorm(E, config.eps, bias=norm_bias)
+            self.head = nn.Linear(E, config.vocabulary, "head" in config.bias)
             self.head.weight = self.embedding.weight
         self.initialize()
 
@@ -98,6 +131,11 @@ class BERT(FitMixin, nn.Module):
 
     def encode(self, x_BT: Tensor, valid_BT: Tensor | None = None, type_BT: Tensor | None = None) -> Tensor:
         """Encode each token as a vector, B × T × E; zeros for padding."""
+        h_BTE = self.final_norm(self.residual_stream(x_BT, valid_BT, type_BT))
+        return h_BTE if valid_BT is None else h_BTE * valid_BT[..., None]
+
+    def residual_stream(self, x_BT: Tensor, valid_BT: Tensor | None = None, type_BT: Tensor | None = None) -> Tensor:
+        """Residual stream of each token after the last layer, B × T × E; zeros for padding."""
         h_BTE = self.embed_tokens(x_BT, type_BT)
         if valid_BT is None:
             for block in self.blocks:
@@ -105,8 +143,11 @@ class BERT(FitMixin, nn.Module):
             return h_BTE
         valid_BT = valid_BT.bool()
         if is_watching():  # taps have all texts of the batch at once
+            mask = valid_BT[:, None, None]
+            if any(self.config.attention_window):  # padding that sees no text would become NaN, and spread
+                mask = mask | torch.eye(x_BT.shape[1], dtype=torch.bool, device=x_BT.device)
             for block in self.blocks:
-                h_BTE = block(h_BTE, mask=valid_BT[:, None, None])
+                h_BTE = block(h_BTE, mask=mask)
             return h_BTE * valid_BT[..., None]
         lengths = [length for length in valid_BT.sum(1).tolist() if length]
         h_NE = h_BTE[valid_BT]
@@ -116,7 +157,9 @@ class BERT(FitMixin, nn.Module):
 
     def embed_tokens(self, x_BT: Tensor, type_BT: Tensor | None = None) -> Tensor:
         """Embedding (1), B × T × E."""
-        h_BTE = self.embedding(x_BT) + self.position.weight[self.position_ids(x_BT)]
+        h_BTE = self.embedding(x_BT)
+        if self.config.position == "learned":
+            h_BTE = h_BTE + self.position.weight[self.position_ids(x_BT)]
         if self.config.types:
             h_BTE = h_BTE + (self.token_type.weight[0] if type_BT is None else self.token_type(type_BT))
         h_BTE = F.dropout(self.norm(h_BTE), self.config.dropout, self.training)  # (1)
@@ -139,17 +182,17 @@ class BERT(FitMixin, nn.Module):
         """Logits of the token at each position, B × T × V."""
         if not self.config.masked:
             raise EngramError("This BERT was saved without its head for masked words: use encode, which gives vectors.")
-        return self.logits(self.encode(x_BT, valid_BT, type_BT))
+        return self.logits(self.residual_stream(x_BT, valid_BT, type_BT))
 
     def logits(self, h_E: Tensor) -> Tensor:
-        """Logits of the masked language model head for encoded tokens, … × V."""
+        """Logits of the residual stream: after the last layer, or after any layer (logit lens), … × V."""
         f = ACTIVATIONS[self.config.activation_of_head]
-        return tap("logits", self.head(self.transform_norm(f(self.transform(h_E)))))  # (3)
+        return tap("logits", self.head(self.transform_norm(f(self.transform(self.final_norm(h_E))))))  # (3)
 
     def loss(self, x_BT: Tensor, y_BT: Tensor, valid_BT: Tensor | None = None) -> Tensor:
         """Masked language modeling loss: cross-entropy over the tokens that `y` names; the head sees no others."""
         predicted_BT = y_BT != IGNORE_INDEX
-        logits_NV = self.logits(self.encode(x_BT, valid_BT)[predicted_BT])
+        logits_NV = self.logits(self.residual_stream(x_BT, valid_BT)[predicted_BT])
         return F.cross_entropy(logits_NV, y_BT[predicted_BT]) if len(logits_NV) else logits_NV.sum()
 
 

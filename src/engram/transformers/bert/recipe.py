@@ -171,7 +171,7 @@ class BERTRecipe(TextRecipe[BERT]):
         for part in chosen.split(64):
             batch = self.mask_tokens(data, lines[part], random)
             predicted = batch["y"] != IGNORE_INDEX
-            logits_NV = model.logits(model.encode(batch["x"], batch["valid"])[predicted])
+            logits_NV = model.logits(model.residual_stream(batch["x"], batch["valid"])[predicted])
             target_N = batch["y"][predicted]
             total += nn.functional.cross_entropy(logits_NV, target_N, reduction="sum").item()
             correct += int((logits_NV.argmax(1) == target_N).sum())
@@ -208,7 +208,10 @@ class BERTRecipe(TextRecipe[BERT]):
         yield rollout.rollout_text(seen, tokens)
         yield logit_lens.logit_lens(model, seen, tokens, data.tokenizer.token)
         yield ablation.head_ablation(model, lambda: model(x_1T)[:, masked])
-        yield position.positions(model.position.weight[model.config.pad_id + 1 :])
+        if model.config.position == "rotary":
+            yield position.rotary(model.config.size_of_head, len(ids))
+        else:
+            yield position.positions(model.position.weight[model.config.pad_id + 1 :])
         some = range(len(SPECIALS), min(len(SPECIALS) + 200, model.config.vocabulary))
         yield embedding.embeddings(model.embedding.weight[some.start : some.stop], data.tokenizer.tokens(some))
 

@@ -71,7 +71,7 @@ BERT_FAMILY = Family(
         ("layer_norm_eps", "eps", 1e-12),
     ),
     fixed_settings={"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"},
-    supported_values={**CLASSIC, "residual": ("post-norm",), "pad_id": (-1,)},
+    supported_values={**CLASSIC, "residual": ("post-norm",), "position": ("learned",), "pad_id": (-1,)},
     derive_fields=derive_fields,
     extra_settings=lambda config: {
         "attention_probs_dropout_prob": 0.0,

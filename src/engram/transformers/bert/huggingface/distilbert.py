@@ -43,6 +43,7 @@ DISTILBERT = Family(
     ),
     supported_values={
         "types": (0,),
+        "position": ("learned",),
         "pad_id": (-1,),
         "pooled": (False,),
         **CLASSIC,

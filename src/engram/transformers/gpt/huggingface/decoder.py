@@ -6,8 +6,16 @@ from typing import Any
 
 from torch import Tensor
 
-from engram.core.errors import EngramError
-from engram.hub.family import Family, HFConfig, StoredTensor, Weights, map_layer, register_family
+from engram.hub.family import (
+    Family,
+    HFConfig,
+    StoredTensor,
+    Weights,
+    from_hf_gate,
+    map_layer,
+    register_family,
+    to_hf_gate,
+)
 from engram.hub.rope_settings import (
     largest_window,
     layer_types,
@@ -53,9 +61,6 @@ KEYS: Mapping[str, str | StoredTensor] = {
 }  # fmt: skip
 ROTATED = tuple(f".self_attn.{name}" for name in ("q_proj.weight", "k_proj.weight", "q_proj.bias", "k_proj.bias",
                                                   "q_norm.weight", "k_norm.weight"))  # fmt: skip
-ACTIVATIONS = {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu", "gelu_pytorch_tanh": "geglu_tanh",
-               "gelu_new": "geglu_tanh"}  # fmt: skip
-"""activation functions of a gate, their name → ours; of several names for ours the first is written"""
 PLAIN: Mapping[str, tuple[Any, ...]] = {
     "position": ("rotary",),
     "norm": ("rms",),
@@ -73,8 +78,6 @@ PLAIN: Mapping[str, tuple[Any, ...]] = {
 def fields(settings: HFConfig, **more: Any) -> HFConfig:
     """Return the fields of our config that all descendants of Llama derive in the same way."""
     activation = settings.get("hidden_act") or settings.get("hidden_activation") or "silu"
-    if activation not in ACTIVATIONS:
-        raise EngramError(f"its activation function is {activation!r}, and engram has {', '.join(ACTIVATIONS)}.")
     layers = settings.get("num_hidden_layers", 32)
     return {
         "position": "rotary",
@@ -82,7 +85,7 @@ def fields(settings: HFConfig, **more: Any) -> HFConfig:
         "residual": "pre-norm",
         "qk_norm": "none",
         "bias": bias_of(settings),
-        "activation": ACTIVATIONS[activation],
+        "activation": from_hf_gate(activation),
         "tie_embeddings": bool(settings.get("tie_word_embeddings", False)),
         "rope": read_rope(settings, settings.get("max_position_embeddings", 2048)),
         "attention_window": read_windows(settings, layers, settings.get("layer_types") or []),
@@ -99,7 +102,7 @@ def bias_of(settings: HFConfig) -> tuple[str, ...]:
 def extra_settings(config: GPT.Config) -> HFConfig:
     """Return the settings of config.json that follow from several fields of ours."""
     return {
-        "hidden_act": next(theirs for theirs, ours in ACTIVATIONS.items() if ours == config.activation),
+        "hidden_act": to_hf_gate(config.activation),
         "tie_word_embeddings": config.tie_embeddings,
         "rope_parameters": write_rope(config.rope, config.rope.theta[0]),
         "bos_token_id": None,
