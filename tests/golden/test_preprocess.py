@@ -32,6 +32,7 @@ PROCESSORS = [
     transformers.CLIPImageProcessorPil(size={"shortest_edge": 13}, crop_size={"height": 13, "width": 13}),
     transformers.CLIPImageProcessorPil(size={"shortest_edge": 10}, crop_size={"height": 12, "width": 15}),
     transformers.DeiTImageProcessorPil(size={"height": 14, "width": 20}, crop_size={"height": 12, "width": 16}),
+    transformers.SiglipImageProcessorPil(size={"height": 14, "width": 10}),
     transformers.BitImageProcessorPil(size={"shortest_edge": 15}, crop_size={"height": 14, "width": 14}),
     transformers.CLIPImageProcessorPil(do_center_crop=False, size={"height": 8, "width": 9}, resample=0),
 ]  # fmt: skip

@@ -169,7 +169,7 @@ def test_names_of_former_times(tmp_path):
 
 def test_an_architecture_that_is_not_known(folder):
     rewrite(folder, weights(folder), model_type="mamba")
-    assert '"mamba", which is not known; known are bert, distilbert, roberta' in refusal(folder)
+    assert '"mamba", which is not known; known are bert, distilbert, modernbert' in refusal(folder)
 
 
 @pytest.mark.parametrize(("settings", "said"), [

@@ -21,6 +21,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "ViT": {"resample": 2, **HALF},
     "DeiT": {"resample": 3, "do_center_crop": True, **HALF},
     "CLIP": {"resample": 3, "do_center_crop": True, **WEB},
+    "Siglip": {"resample": 3, **HALF},
     "Bit": {"resample": 3, "do_center_crop": True, **WEB},
 }
 """defaults of transformers for values that the file leaves out, by the kind of image processor"""

@@ -82,9 +82,18 @@ def class_attention(weights: Mapping[str, Tensor], image_CHW: Tensor, grid: tupl
     return Figure("Attention of the class token", caption, large_sheet(images, heads, labels))
 
 
+def pooling_attention(weights: Mapping[str, Tensor], image_CHW: Tensor, grid: tuple[int, int]) -> Figure:
+    """Attention of the learned query of attention pooling to the patches, for each head."""
+    (w_BH1M,) = weights.values()
+    images = overlay(image_CHW, normalize_maps(patch_grid(w_BH1M[0, :, 0].detach().float(), grid)))
+    caption = "Attention of the learned query to the patches in each head: what the vector of the image is made of."
+    labels = [f"head {h}" for h in range(len(images))]
+    return Figure("Attention pooling", caption, large_sheet(images, len(images), labels))
+
+
 def patch_grid(weight_NT: Tensor, grid: tuple[int, int]) -> Tensor:
     """Weights of the patches as rows and columns, without the learned tokens before them."""
-    if weight_NT.shape[-1] <= grid[0] * grid[1]:
+    if weight_NT.shape[-1] < grid[0] * grid[1]:
         raise EngramError(f"{weight_NT.shape[-1]} tokens are not a class token and {grid[0]} × {grid[1]} patches.")
     return weight_NT[:, -grid[0] * grid[1] :].unflatten(1, grid)
 

@@ -123,8 +123,8 @@ def classify(args: ClassifyArgs, models: Models) -> Generator[Response, None, Re
     w_KD = yield from encode_texts(subject, args.labels)
     yield {
         "x": pack_array(x_1CHW[0]), "caption": caption, "cosine": (u_1D @ w_KD.T)[0].tolist(),
-        "p": subject.model.similarity(u_1D, w_KD).detach().softmax(1)[0].tolist(),
-        "scale": subject.model.similarity(u_1D, u_1D).item(),
+        "p": subject.model.probabilities(subject.model.similarity(u_1D, w_KD).detach())[0].tolist(),
+        "scale": subject.model.logit_scale.item(),
     }  # fmt: skip
     return {"captions": (yield from retrieve_captions(subject, u_1D))}
 

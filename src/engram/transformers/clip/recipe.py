@@ -10,6 +10,7 @@ from annotated_types import Ge
 from torch import Tensor, nn
 
 from engram import data as datasets
+from engram.core.config import from_json
 from engram.core.errors import EngramError
 from engram.core.learner import Batch, Learner, Metrics
 from engram.core.recipe import InspectArgs, Sample, SampleArgs, SampleRequest, check_item, choose_items
@@ -75,6 +76,8 @@ class CaptionedImages:
     """largest number of tokens of a caption"""
     preprocess: Preprocess | None = None
     """image preprocessing of a checkpoint, if it has one"""
+    pad_id: int | None = None
+    """token that fills every caption up to the context (SigLIP); None pads with the token that ends it"""
 
     @property
     def info(self) -> Any:
@@ -143,13 +146,13 @@ class CLIPRecipe(Pretrained[CLIP, CaptionedImages]):
         if self.from_:
             model, tokenizer = load_pretrained(self.from_, CLIP)
             data = resize_images(loaded, model.config.shape)
-            return self._with_captions(data, require_tokenizer(tokenizer, self.from_), model.config.context)
+            return self._with_captions(data, require_tokenizer(tokenizer, self.from_), model.config)
         texts = (text for split in loaded.splits.values() for text in split["caption"])
         template = "<|startoftext|> $A <|endoftext|>"
         trained = Tokenizer.train(
             self.tokenizer, texts, vocab_size=self.vocab_size, special_tokens=SPECIALS, template=template
         )
-        return self._with_captions(loaded, trained, self.model.context)
+        return self._with_captions(loaded, trained, replace(self.model, pad_id=trained.token_to_id("<pad>")))
 
     def _load_images(self) -> Data:
         options = {"count": self.items} if self.data == "shapes" else {}
@@ -158,19 +161,22 @@ class CLIPRecipe(Pretrained[CLIP, CaptionedImages]):
             raise EngramError(f"{self.name} learns from captioned images, and {self.data} has no captions.")
         return loaded
 
-    def _with_captions(self, data: Data, tokenizer: Tokenizer, context: int) -> CaptionedImages:
+    def _with_captions(
+        self, data: Data, tokenizer: Tokenizer, config: CLIP.Config, preprocess: Preprocess | None = None
+    ) -> CaptionedImages:
         captions = dict.fromkeys(text for split in data.splits.values() for text in split["caption"])
-        return CaptionedImages(data, tokenizer, tuple(captions), context)
+        pad_id = config.pad_id if config.text_pooling == "last" else None
+        return CaptionedImages(data, tokenizer, tuple(captions), config.context, preprocess, pad_id)
 
     def data_of_checkpoint(self, checkpoint: Checkpoint, info: Info) -> CaptionedImages:
         model: Any = checkpoint.model
         tokenizer = require_tokenizer(checkpoint.tokenizer, checkpoint.path)
-        return CaptionedImages(Data(info, {}), tokenizer, (), model.config.context, checkpoint.preprocess)
+        return self._with_captions(Data(info, {}), tokenizer, model.config, checkpoint.preprocess)
 
     def reload(self, folder: Path) -> CaptionedImages:
-        config = read_architecture(folder)
-        data = resize_images(replace(self._load_images(), folder=folder), tuple(config["shape"]))
-        return self._with_captions(data, Tokenizer.load(folder / TOKENIZER), config["context"])
+        config = from_json(CLIP.Config(), read_architecture(folder))
+        data = resize_images(replace(self._load_images(), folder=folder), config.shape)
+        return self._with_captions(data, Tokenizer.load(folder / TOKENIZER), config)
 
     def files(self, data: CaptionedImages) -> Mapping[str, bytes]:
         return {TOKENIZER: data.tokenizer.to_bytes()}
@@ -180,8 +186,9 @@ class CLIPRecipe(Pretrained[CLIP, CaptionedImages]):
     def learner(self, data: CaptionedImages) -> GradientLearner[CLIP]:
         image = data.data.train["image"]
         derived: dict[str, Any] = {} if self.from_ else {"shape": tuple(image.shape[1:]), **pixel_statistics(image)}
-        eos_id = data.tokenizer.token_to_id("<|endoftext|>")
-        config = replace(self.model, vocabulary=data.tokenizer.vocab_size, eos_id=eos_id, **derived)
+        if not self.from_:
+            derived["eos_id"] = data.tokenizer.token_to_id("<|endoftext|>")
+        config = replace(self.model, vocabulary=data.tokenizer.vocab_size, pad_id=data.pad_id or 0, **derived)
         return GradientLearner(self.init_or_load_model(data.folder, config), self.loss, self.optimization, self.steps)
 
     def loss(self, model: CLIP, batch: Batch) -> tuple[Tensor, Metrics]:
@@ -199,10 +206,12 @@ class CLIPRecipe(Pretrained[CLIP, CaptionedImages]):
         return BatchLoader(columns, self.batch, generator(self.seed, "batches"), prepare)
 
     def tokenize(self, data: CaptionedImages, texts: Sequence[str]) -> Tensor:
-        """Token ids of texts, N × T, padded with the token that ends them."""
-        context, eos_id = data.context, data.tokenizer.token_to_id("<|endoftext|>")
-        rows = data.tokenizer.encode_batch(texts)
-        return pad_rows([row if len(row) <= context else [*row[: context - 1], eos_id] for row in rows], eos_id)
+        """Token ids of texts, N × T, cut before the token that ends them, and padded."""
+        context, rows = data.context, data.tokenizer.encode_batch(texts)
+        rows = [row if len(row) <= context else [*row[: context - 1], row[-1]] for row in rows]
+        if data.pad_id is None:
+            return pad_rows(rows, data.tokenizer.token_to_id("<|endoftext|>"))
+        return torch.tensor([[*row, *[data.pad_id] * (context - len(row))] for row in rows])
 
     # ------------------------------------------------------------------ evaluation
 
@@ -288,12 +297,16 @@ class CLIPRecipe(Pretrained[CLIP, CaptionedImages]):
         x_1T = self.tokenize(data, [text])
         with torch.no_grad(), watch(model, "*attention.weights") as seen:
             model(image_1CHW, x_1T)
-        image_taps = {name: value for name, value in seen.items() if name.startswith("image.")}
+        image_taps = {name: value for name, value in seen.items() if name.startswith("image.blocks.")}
+        pooling_taps = {name: value for name, value in seen.items() if name.startswith("image.pool.")}
         text_taps = {name: value for name, value in seen.items() if name.startswith("text.")}
         grid = model.image.patches.grid
-        patches = ["class", *map(str, range(1, 1 + grid[0] * grid[1]))]
-        yield rollout.rollout_image(image_taps, image_1CHW[0], grid).of("image encoder")
-        yield rollout.class_attention(image_taps, image_1CHW[0], grid).of("image encoder")
+        patches = [*(["class"] * len(model.image.patches.tokens)), *map(str, range(1, 1 + grid[0] * grid[1]))]
+        if pooling_taps:
+            yield rollout.pooling_attention(pooling_taps, image_1CHW[0], grid).of("image encoder")
+        else:
+            yield rollout.rollout_image(image_taps, image_1CHW[0], grid).of("image encoder")
+            yield rollout.class_attention(image_taps, image_1CHW[0], grid).of("image encoder")
         yield attention.attention_grid(image_taps, patches).of("image encoder")
         yield attention.attention_grid(text_taps, data.tokenizer.tokens(x_1T[0].tolist())).of("text encoder")
 
@@ -351,7 +364,7 @@ class CLIPRecipe(Pretrained[CLIP, CaptionedImages]):
         labels = args.labels or data.captions
         if not labels:
             raise EngramError("There are no captions to choose from: give some --labels.")
-        p_BK = model.similarity(model.encode_images(image), self.encode_texts(model, data, labels)).softmax(1)
+        p_BK = model.probabilities(model.similarity(model.encode_images(image), self.encode_texts(model, data, labels)))
         best = p_BK.topk(min(3, len(labels)))
         lines, rows = [], []
         for name, places, ps in zip(truth, best.indices.tolist(), best.values.tolist(), strict=True):

@@ -119,6 +119,7 @@ CLIP_FAMILY = Family(
         ("text_config.vocab_size", "vocabulary", 49408),
         ("text_config.max_position_embeddings", "context", 77),
     ),
+    supported_values={"image_pooling": ("cls",), "text_pooling": ("eos",), "loss": ("softmax",)},
     derive_fields=derive_fields,
     extra_settings=extra_settings,
     unpack=unpack,
