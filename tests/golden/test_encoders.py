@@ -1,4 +1,4 @@
-"""RoBERTa and its descendants against transformers: what it saves gives the same outputs here, and ours there."""
+"""RoBERTa and ModernBERT against transformers: what it saves gives the same outputs here, and ours there."""
 
 import json
 import logging
@@ -203,6 +203,7 @@ def test_modernbert_as_earlier_versions_write_it(tmp_path):
     ("ModernBert", "ForMaskedLM", {"hidden_size": 24}, "Wqkv.weight is not part of the model"),
     ("ModernBert", "Model", {"local_attention": "wide"}, "of the wrong kind"),
     ("ModernBert", "Model", {"layer_types": None, "global_attn_every_n_layers": 0}, "for one layer at least"),
+    ("ModernBert", "Model", {"layer_types": ["full_attention", "chunked"]}, "its layers are of the kind 'chunked'"),
     ("ModernBert", "Model", {"rope_parameters": "none"}, "of the wrong kind"),
     ("ModernBert", "Model", {"num_hidden_layers": 1}, "layers.1.mlp_norm.weight is not part of the model"),
     ("ModernBert", "Model", {"rope_parameters": {"sliding_attention": {"rope_type": "linear", "factor": 2.0}}},

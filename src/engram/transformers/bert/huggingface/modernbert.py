@@ -52,6 +52,8 @@ def kinds_of(settings: HFConfig) -> list[str]:
     """Return the kind of each layer, repeated over the layers; by default the first of three attends to all tokens."""
     every, layers = settings.get("global_attn_every_n_layers", 3), settings.get("num_hidden_layers", 22)
     kinds = settings.get("layer_types") or [SLIDING if i % every else FULL for i in range(min(every, layers))]
+    if unknown := set(kinds) - set(THETA):
+        raise EngramError(f"its layers are of the kind {min(unknown)!r}, and engram has {FULL} and {SLIDING}.")
     return list(kinds[:layers])
 
 
