@@ -13,6 +13,8 @@ Dividing by the root of the rank keeps updates of the same size for any rank (Ka
 are the projections of attention and of the feed-forward network.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -21,26 +23,44 @@ from engram.nn.linear import Linear
 TARGET_MODULES = ("q", "k", "v", "o", "up", "down", "gate")
 
 
-class LoRA(Linear):
-    """Linear layer with frozen weights and a trained low-rank update."""
+class LowRankUpdate(nn.Module):
+    """Base of linear layers with frozen weights and a trained low-rank update."""
 
-    def __init__(self, linear: nn.Linear, rank: int) -> None:
-        super().__init__(linear.in_features, linear.out_features, linear.bias is not None, device="meta")
-        self.weight, self.bias = linear.weight, linear.bias
+    def init_update(self, in_features: int, out_features: int, rank: int) -> None:
+        """Initialize the factors, so that the update is zero."""
         self.rank = rank
-        self.lora_A = nn.Parameter(torch.randn(rank, linear.in_features) * linear.in_features**-0.5)
-        self.lora_B = nn.Parameter(torch.zeros(linear.out_features, rank))
+        self.lora_A = nn.Parameter(torch.randn(rank, in_features) * in_features**-0.5)
+        self.lora_B = nn.Parameter(torch.zeros(out_features, rank))
 
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) + (x @ self.lora_A.T) @ self.lora_B.T / self.rank**0.5  # (1)
+    def update(self, x: Tensor) -> Tensor:
+        """Low-rank part of the output (1)."""
+        return (x @ self.lora_A.T) @ self.lora_B.T / self.rank**0.5  # (1)
 
     @torch.no_grad()
     def merge(self) -> Linear:
         """Return an ordinary linear layer that computes the same (2)."""
-        linear = Linear(self.in_features, self.out_features, self.bias is not None, device="meta")
-        linear.weight = nn.Parameter(self.weight + self.lora_B @ self.lora_A / self.rank**0.5)  # (2)
-        linear.bias = self.bias
+        frozen: Any = self.frozen()
+        linear = Linear(frozen.in_features, frozen.out_features, frozen.bias is not None, device="meta")
+        linear.weight = nn.Parameter(frozen.weight + self.lora_B @ self.lora_A / self.rank**0.5)  # (2)
+        if frozen.bias is not None:
+            linear.bias = nn.Parameter(frozen.bias)
         return linear
+
+    def frozen(self) -> nn.Module:
+        """Return the layer that has the frozen weights."""
+        return self
+
+
+class LoRA(LowRankUpdate, Linear):
+    """Linear layer with frozen weights and a trained low-rank update."""
+
+    def __init__(self, linear: nn.Linear, rank: int) -> None:
+        Linear.__init__(self, linear.in_features, linear.out_features, linear.bias is not None, device="meta")
+        self.weight, self.bias = linear.weight, linear.bias
+        self.init_update(linear.in_features, linear.out_features, rank)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return Linear.forward(self, x) + self.update(x)  # (1)
 
 
 def apply_lora(model: nn.Module, rank: int) -> None:
@@ -57,7 +77,7 @@ def merge_lora(model: nn.Module) -> None:
     adapted = False
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
-            if isinstance(child, LoRA):
+            if isinstance(child, LowRankUpdate):
                 setattr(module, name, child.merge())
                 adapted = True
     if adapted:
