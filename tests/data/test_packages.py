@@ -11,7 +11,7 @@ from engram.data import images, registry
 
 SMALL = [
     "mnist", "fashion", "mnist5k", "digits", "iris", "wine", "breast-cancer", "diabetes", "shakespeare", "moby-dick",
-    "brown", "simlex999", "grasshopper",
+    "brown", "genres", "simlex999", "grasshopper",
 ]  # fmt: skip
 LARGE = ["dsprites", "poetry", "bible-en-de", "emoji", "analogies", "wordsim353"]
 
@@ -99,6 +99,17 @@ def test_brown_has_a_tag_for_each_word():
     for text, tags in zip(train["text"][:500], train["tags"][:500], strict=True):
         assert len(text.split(" ")) == len(tags.split(" "))
     assert train["text"][0].split()[0].isalpha()
+
+
+@pytest.mark.download
+def test_genres_are_passages_of_brown():
+    brown, genres = data.load("brown"), data.load("genres")
+    assert genres.classes == brown.classes
+    for part in ("train", "valid", "test"):
+        assert " ".join(genres[part]["text"]) == " ".join(brown[part]["text"])
+    start = " ".join(brown.train["text"][:5])
+    assert genres.train["text"][0] == start
+    assert genres.train["label"][0] == brown.train["label"][0]
 
 
 @pytest.mark.download

@@ -11,6 +11,7 @@ from engram.nn.transformer_block import PROJECTIONS
 from engram.transformers.bert.model import BERT
 from engram.transformers.clip.model import CLIP
 from engram.transformers.gpt.model import GPT
+from engram.transformers.text_classifier.model import TextClassifier
 from engram.transformers.translate.model import Transformer
 from engram.transformers.vit.model import ViT
 
@@ -141,9 +142,50 @@ def test_bert_without_its_head_gives_vectors(tmp_path):
 
 
 def test_bert_of_another_task_gives_vectors(tmp_path):
-    theirs = transformers.BertForSequenceClassification(transformers.BertConfig(**SMALL_BERT))
+    theirs = transformers.BertForQuestionAnswering(transformers.BertConfig(**SMALL_BERT))
     ours, x_BT = saved(theirs, tmp_path), ids(29)
     agree(ours.encode(x_BT), theirs.bert(x_BT).last_hidden_state)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"num_labels": 1}, {"num_labels": 3, "problem_type": "multi_label_classification"}]
+)
+def test_bert_whose_classes_do_not_exclude_each_other_gives_vectors(settings, tmp_path):
+    theirs = transformers.BertForSequenceClassification(transformers.BertConfig(**SMALL_BERT, **settings))
+    ours, x_BT = saved(theirs, tmp_path), ids(29)
+    agree(ours.encode(x_BT), theirs.bert(x_BT).last_hidden_state)
+
+
+@pytest.mark.parametrize("shape", BERT_SHAPES)
+def test_bert_classifier_from_there(tmp_path, shape):
+    names = {0: "bad", 1: "fair", 2: "good"}
+    theirs = transformers.BertForSequenceClassification(transformers.BertConfig(**shape, id2label=names))
+    shaken(theirs).save_pretrained(tmp_path)
+    found, x_BT, valid_BT = load_checkpoint(tmp_path), ids(29), valid_mask()
+    assert type(found.model) is TextClassifier
+    assert found.classes == ("bad", "fair", "good")
+    expected = theirs(x_BT, attention_mask=valid_BT.long()).logits
+    torch.testing.assert_close(found.model(x_BT, valid_BT), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_bert_classifier_to_there(tmp_path):
+    config = TextClassifier.Config(vocabulary=29, context=9, width=12, layers=2, heads=3, classes=3, pooled=True)
+    ours, x_BT, valid_BT = TextClassifier(config), ids(29), valid_mask()
+    theirs = opened(ours, tmp_path, transformers.AutoModelForSequenceClassification)
+    assert type(theirs) is transformers.BertForSequenceClassification
+    expected = theirs(x_BT, attention_mask=valid_BT.long()).logits
+    torch.testing.assert_close(ours(x_BT, valid_BT), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_distilbert_classifier_there_and_back(tmp_path):
+    config = {"vocab_size": 29, "dim": 12, "n_layers": 2, "n_heads": 3, "hidden_dim": 20, "max_position_embeddings": 9}
+    theirs = transformers.DistilBertForSequenceClassification(transformers.DistilBertConfig(**config, num_labels=4))
+    ours, x_BT, valid_BT = saved(theirs, tmp_path), ids(29), valid_mask()
+    expected = theirs(x_BT, attention_mask=valid_BT.long()).logits
+    assert expected.std(0).min() > 0
+    torch.testing.assert_close(ours(x_BT, valid_BT), expected, atol=1e-5, rtol=1e-5)
+    again = opened(ours, tmp_path / "again", transformers.AutoModelForSequenceClassification)
+    agree(ours(x_BT, valid_BT), again(x_BT, attention_mask=valid_BT.long()).logits)
 
 
 @pytest.mark.parametrize("shape", [{}, {"n_heads": 2, "activation": "relu"}])

@@ -9,6 +9,7 @@ from engram.nn.transformer_block import PROJECTIONS
 from engram.transformers.bert.model import BERT
 from engram.transformers.clip.model import CLIP
 from engram.transformers.gpt.model import GPT
+from engram.transformers.text_classifier.model import TextClassifier
 from engram.transformers.translate.model import Transformer
 from engram.transformers.vit.model import ViT
 from tests.golden.onnx_file import open_onnx, shake
@@ -68,6 +69,13 @@ def test_bert(tmp_path):
 def test_bert_without_its_head(tmp_path):
     model, ids = shake(BERT(BERT.Config(**TEXT, masked=False))), torch.randint(23, (1, 3))
     agree(made(model, tmp_path)(ids=ids, valid=torch.ones(1, 3, dtype=torch.bool)), model.encode(ids))
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_text_classifier(tmp_path, pooled):
+    model = shake(TextClassifier(TextClassifier.Config(**TEXT, classes=3, pooled=pooled)))
+    ids, valid = torch.randint(23, (5, 9)), torch.arange(9) < torch.tensor([9, 4, 1, 7, 2])[:, None]
+    agree(made(model, tmp_path)(ids=ids, valid=valid), model(ids, valid))
 
 
 def test_vit(tmp_path):

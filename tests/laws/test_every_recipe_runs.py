@@ -16,7 +16,9 @@ from engram.training.run import Run
 from tests.conftest import RECIPES, content, tiny
 from tests.laws.test_predictions import PREDICTING
 
-SPEAKING = {"gpt", "bert", "translate", "clip", "word2vec", "rnn", "lstm", "gru", "mingru", "rnn-attention"}
+SPEAKING = {
+    "gpt", "bert", "text-classifier", "translate", "clip", "word2vec", "rnn", "lstm", "gru", "mingru", "rnn-attention",
+}  # fmt: skip
 """recipes that leave a tokenizer"""
 
 

@@ -29,11 +29,13 @@ PREDICTING = [
     "resnet",
     "rnn-attention",
     "spiking-classifier",
+    "text-classifier",
     "trades",
     "translate",
     "vit",
 ]
-CLASSIFIERS = [name for name in PREDICTING if name not in ("bert", "predictive-coding", "rnn-attention", "translate")]
+OTHERS = {"bert", "predictive-coding", "rnn-attention", "text-classifier", "translate"}
+CLASSIFIERS = [name for name in PREDICTING if name not in OTHERS]
 
 
 @pytest.mark.parametrize("name", RECIPES)

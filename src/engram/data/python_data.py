@@ -4,6 +4,7 @@ name = store(images)                   # uint8 or float array N × H × W, N × 
 name = store((X, y))                   # rows and labels or regression targets
 name = store(frame)                    # pandas, polars or pyarrow
 name = store(["a text", "another"])    # texts; an iterator of texts or rows is read to its end
+name = store((texts, classes))         # labeled texts
 
 The name is made of the content, so the same data are stored once. `engram data list` does not show them.
 """
@@ -61,16 +62,21 @@ def store(value: Any) -> str:
 
 def load_stored(name: str, **options: Any) -> Data:
     """Load data that `store` has put into the cache; the options are those of tables."""
-    try:
-        parts = cache.read(name)
-    except (FileNotFoundError, cache.CorruptedError):
-        raise EngramError(f"The data {name}, given from Python, are no longer in {cache.cache_folder()}.") from None
+    parts = stored_parts(name)
     if parts.table is None:
         check_options(SOURCE, {}, options)
         kind = "text" if "text" in next(iter(parts.splits.values())) else "images"
         return complete(name, SOURCE, kind, parts)
     check_options(SOURCE, asdict(TableOptions()), options)
     return complete(name, SOURCE, "table", replace(parts, table=replace(parts.table, **options)))
+
+
+def stored_parts(name: str) -> Parts:
+    """Return what `store` has put into the cache; a table is not encoded."""
+    try:
+        return cache.read(name)
+    except (FileNotFoundError, cache.CorruptedError):
+        raise EngramError(f"The data {name}, given from Python, are no longer in {cache.cache_folder()}.") from None
 
 
 def to_parts(value: Any) -> Parts:
@@ -93,16 +99,25 @@ def to_parts(value: Any) -> Parts:
 
 
 def from_xy(x: Any, y: Any) -> Parts:
-    """Convert inputs and labels, of which either may be a data frame."""
-    if not is_frame(x):
+    """Convert inputs and labels: arrays, or a data frame or texts, which become a table."""
+    if is_frame(x):
+        table = read_frame(x).splits[""]["table"]
+    elif are_texts(x):
+        table = Table({"text": np.array(list(x), dtype=object)})
+    else:
         return make_parts(SOURCE, {"": (to_array(x), to_array(y))})
-    parts = read_frame(x)
-    table, target = parts.splits[""]["table"], to_array(y).ravel()
+    target = to_array(y).ravel()
     if len(target) != len(table):
         raise EngramError(f"{SOURCE.capitalize()} has {len(table)} samples but {len(target)} labels.")
     column = target.astype(np.float64) if target.dtype.kind in "biuf" else target.astype(str).astype(object)
     table = Table({**table.columns, "target": column})
     return Parts({"": Split({"table": table})}, table=TableOptions(target="target"))
+
+
+def are_texts(x: Any) -> bool:
+    """Whether inputs are a list, a tuple or an array of strings."""
+    flat = isinstance(x, (list, tuple)) or (isinstance(x, np.ndarray) and x.ndim == 1)
+    return flat and len(x) > 0 and all(isinstance(one, str) for one in x)
 
 
 def from_texts(texts: Sequence[str]) -> Parts:

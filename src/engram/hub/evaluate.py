@@ -21,12 +21,15 @@ from engram.core.errors import EngramError
 from engram.core.seeding import generator, isolated_eval
 from engram.data import python_data
 from engram.data.arrays import LABELS
+from engram.data.columns import Strings
 from engram.data.csv_files import read_table
 from engram.data.dataset import Data, Split
 from engram.data.frames import frame_to_table, is_frame
+from engram.data.labeled_texts import LabeledTexts, encode_split, load_labeled
 from engram.data.table import Table, as_words, is_words
 from engram.hub.load import find_recipe, load
 from engram.hub.predict import predict_split
+from engram.hub.text_classes import classify_rows
 from engram.training.run import Run
 
 RESAMPLES = 1000
@@ -65,11 +68,15 @@ def evaluate(source: str | Path, data: Any, resamples: int = RESAMPLES) -> Evalu
     with isolated_eval(run.learner.model, run.recipe.seed):
         if score is None:
             return evaluate_whole(run, data)
-        split = matching_split(run, data)
-        outputs = predict_split(run.learner.model, split)
+        if isinstance(run.data, LabeledTexts):
+            split = matching_texts(run, data)
+            outputs = classify_rows(run.learner.model, split["ids"][:])
+        else:
+            split = matching_split(run, data)
+            outputs = predict_split(run.learner.model, split)
         value = score(outputs, split)
         samples = [score(outputs[index], split.take(index)) for index in resampled(len(split), resamples)]
-    unit = "images" if "image" in split else "rows"
+    unit = "images" if "image" in split else "texts" if "text" in split else "rows"
     return Evaluation({name: interval(value[name], [one[name] for one in samples]) for name in value}, len(split), unit)
 
 
@@ -109,6 +116,19 @@ def matching_split(run: Run, data: Any) -> Split:
     if shape != wanted:
         raise EngramError(f"The model takes images of {wanted}, and those of {name} have the shape {shape}.")
     return Split({"image": split["image"][:], "label": map_labels(loaded.classes, known.classes, split["label"])})
+
+
+def matching_texts(run: Run, data: Any) -> Split:
+    """Return labeled texts as the run's model takes them, with its classes: the test split of a data set by name."""
+    known: LabeledTexts = run.data
+    recipe: Any = run.recipe
+    name = str(data if isinstance(data, (str, Path)) else python_data.store(data))
+    loaded = load_labeled(name, recipe.columns)
+    parts = [loaded.test] if name in datasets.list_names() else list(loaded.splits.values())
+    label_N = torch.cat([part["label"] for part in parts])
+    texts = Strings.from_texts(text for part in parts for text in part["text"])
+    split = Split({"text": texts, "label": map_labels(loaded.classes, known.classes, label_N)})
+    return encode_split(split, known.tokenizer, recipe.model.context)
 
 
 def to_table(data: Any) -> Table:

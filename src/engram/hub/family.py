@@ -104,6 +104,8 @@ class Family:
     config_mapping: tuple[tuple[str, str, Any], ...]
     fixed_settings: Mapping[str, Any] = field(default_factory=dict)
     supported_values: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    task: str = ""
+    """ending of `architectures`, of a family that is for one task; other families are for all others"""
     prefix: str = ""
     """prefix of the keys of a model with a head; a model saved without head has none"""
     ties: Mapping[str, str] = field(default_factory=dict)
@@ -329,10 +331,10 @@ _families: dict[str, Family] = {}
 
 def register_family(family: Family) -> None:
     """Register a family of checkpoints."""
-    _families[family.name] = family
+    _families[family.name + family.task] = family
 
 
 def families() -> dict[str, Family]:
-    """Return all families of checkpoints, by `model_type`."""
+    """Return all families of checkpoints, by `model_type`, and the task of those that are for one."""
     discover("huggingface")
     return _families

@@ -33,6 +33,11 @@ from engram.hub.gguf_tokenizer import read_tokenizer
 from engram.hub.sentencepiece import has_sentencepiece, read_sentencepiece, read_t5_sentencepiece
 from engram.hub.weights import read_weights
 
+SEQUENCE_CLASSIFICATION = "ForSequenceClassification"
+"""how the names of classes end that classify texts"""
+CLASSIFICATION = "single_label_classification"
+"""`problem_type` of a classifier whose classes exclude each other"""
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -112,8 +117,18 @@ def _get_family(settings: Any, path: Path) -> Family:
     if kind is None:
         raise EngramError(f"{path / 'config.json'} is not that of a checkpoint of transformers: it has no model_type.")
     if not isinstance(kind, str) or kind not in families():
-        raise EngramError(f'The model in {path} is a "{kind}", which is not known; known are {", ".join(families())}.')
-    return families()[kind]
+        known = ", ".join(name for name, family in families().items() if not family.task)
+        raise EngramError(f'The model in {path} is a "{kind}", which is not known; known are {known}.')
+    return families().get(kind + _find_task(settings), families()[kind])
+
+
+def _find_task(settings: HFConfig) -> str:
+    """Return the task of a model that tells classes apart, each text being of one; "" for all others."""
+    names, labels = settings.get("architectures"), settings.get("id2label")
+    if not isinstance(names, list) or not names or not str(names[0]).endswith(SEQUENCE_CLASSIFICATION):
+        return ""
+    several = not isinstance(labels, dict) or len(labels) > 1
+    return SEQUENCE_CLASSIFICATION if several and settings.get("problem_type") in (None, CLASSIFICATION) else ""
 
 
 def _read_processor(path: Path, family: Family) -> HFConfig:
@@ -173,6 +188,8 @@ def save_checkpoint(
         raise EngramError(f"{folder} holds a run, whose files would be replaced: name another folder.")
     settings = family.from_config(config)
     tokens = _find_special_tokens(tokenizer) if tokenizer else {}
+    if tokenizer and tokenizer.eos_token:
+        tokens["eos_token"] = tokenizer.eos_token
     _set_token_ids(settings, tokenizer, tokens)
     _set_labels(settings, classes, getattr(config, "classes", 0))
     with writing(folder):
@@ -181,7 +198,8 @@ def save_checkpoint(
     write_file(folder / "model.safetensors", safetensors.torch.save(weights, {"format": "pt"}))
     if tokenizer:
         write_file(folder / "tokenizer.json", tokenizer.to_bytes())
-        _write_json(folder / "tokenizer_config.json", _tokenizer_config(family, settings, tokens))
+        roles = json.loads(tokenizer.roles_to_bytes())
+        _write_json(folder / "tokenizer_config.json", _tokenizer_config(family, settings, tokens) | roles)
     if family.processor:
         preprocess = preprocess or Preprocess.resize_to(config.shape)
         about = preprocess.to_json(family.processor, config.mean, config.std)

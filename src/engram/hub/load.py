@@ -18,11 +18,13 @@ from engram.core.recipe import AnyRecipe
 from engram.core.registry import registry
 from engram.data.dataset import Info
 from engram.data.tokenizer import Tokenizer
+from engram.generation.quantized_lora import dequantize, restore_quantized_lora
 from engram.hub import huggingface
 from engram.hub.embedding import TextEmbedder
 from engram.hub.predict import Predictor
 from engram.hub.predictors import find_predictor
-from engram.nn.lora import apply_lora, lora_rank, merge_lora
+from engram.hub.text_classes import TextClassPredictor
+from engram.nn.lora import apply_lora, lora_rank
 from engram.training.run import Run, load_weights, recipe_class
 from engram.training.run_folder import RunFolder
 
@@ -36,7 +38,10 @@ def load(source: str | Path, *, quantized: bool = False) -> nn.Module:
     if is_run(source):
         return load_run_model(RunFolder.open(Path(source)))
     found = huggingface.load_checkpoint(source, quantized=quantized)
-    return attach_tokenizer(found.model, found.tokenizer).eval()
+    model = attach_tokenizer(found.model, found.tokenizer).eval()
+    if found.tokenizer is not None and getattr(model, "classifies_texts", False):
+        attach_predict(model, TextClassPredictor(model, {"classes": found.classes}))
+    return model
 
 
 def load_run_model(folder: RunFolder) -> nn.Module:
@@ -48,18 +53,18 @@ def load_run_model(folder: RunFolder) -> nn.Module:
     weights = folder.weights()
     with limit_model_size(bytes_of(weights), folder.path / "config.json"):
         model = cls(from_json(cls.Config(), config))  # type: ignore[attr-defined]
-    if rank := lora_rank(weights):
+    rank = lora_rank(weights)
+    if not restore_quantized_lora(model, weights, rank) and rank:
         apply_lora(model, rank)
     load_weights(model, weights, folder.path)
-    merge_lora(model)
-    tokenizer = folder.path / "tokenizer.json"
-    attach_tokenizer(model, Tokenizer.load(tokenizer) if tokenizer.exists() else None)
-    return attach_predict(model, folder.path).eval()
+    dequantize(model)
+    has_tokenizer = (folder.path / "tokenizer.json").exists()
+    attach_tokenizer(model, Tokenizer.load(folder.path) if has_tokenizer else None)
+    return attach_predict(model, find_predictor(model, folder.path)).eval()
 
 
-def attach_predict(model: nn.Module, folder: Path) -> nn.Module:
-    """Set `model.predict` (and `predict_proba` of a classifier) if the recipe of the run predicts."""
-    predictor = find_predictor(model, folder)
+def attach_predict(model: nn.Module, predictor: Predictor | None) -> nn.Module:
+    """Set `model.predict` (and `predict_proba` of a classifier) if there is a predictor."""
     for name in ("predict", "predict_proba"):
         if predictor is not None and hasattr(predictor, name):
             setattr(model, name, getattr(predictor, name))

@@ -9,6 +9,7 @@ What a model takes is in `inputs.json` of its run folder: kind of input, class n
 """
 
 import json
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from glob import glob
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 
 from engram.core.errors import EngramError
 from engram.data.dataset import Data, Split
+from engram.data.text_files import read_text_file
 from engram.data.text_pairs import pad_rows
 from engram.data.tokenizer import Tokenizer
 from engram.hub.classify import class_scores
@@ -73,6 +75,11 @@ def translate_rows(model: Any, tokenizer: Tokenizer, sources: Sequence[list[int]
     return texts
 
 
+def read_lines(path: Path) -> list[str]:
+    """Read the lines of a text file, or of the standard input for "-"."""
+    return (sys.stdin.read() if str(path) == "-" else read_text_file(path)).splitlines()
+
+
 class Predictor(ABC):
     """A model with the reading and preprocessing of its inputs."""
 
@@ -117,28 +124,15 @@ class Predictor(ABC):
 
 
 class Classifies(Predictor):
-    """Base of predictors whose model gives logits or scores of classes, or numbers.
-
-    They are `model.predict_scores(x)`, or `model(x)` of a model without that method.
-    """
+    """Base of predictors whose model gives logits or scores of classes, or numbers."""
 
     def __init__(self, model: nn.Module, about: Mapping[str, Any]) -> None:
         self.model, self.classes = model, tuple(about["classes"])
         self.probabilities: bool = about["probabilities"]
-        self.compute = class_scores(model)
 
     @abstractmethod
-    def to_tensor(self, x: Any) -> Tensor:
-        """Convert inputs to what the model takes."""
-
-    @torch.no_grad()
     def outputs(self, x: Any) -> Tensor:
         """Outputs of the model: logits N × K, or numbers N."""
-        was, _ = self.model.training, self.model.eval()
-        try:
-            return torch.cat([self.compute(part) for part in self.to_tensor(x).split(BATCH)])
-        finally:
-            self.model.train(was)
 
     def predict(self, x: Any) -> npt.NDArray[Any]:
         """Predict class names, or numbers."""
@@ -163,3 +157,26 @@ class Classifies(Predictor):
             each = {f"{letter}({name})": value for name, value in zip(self.classes, value_K.tolist(), strict=True)}
             found.append({"prediction": self.classes[k], best: value_K[k].item(), **each})
         return found
+
+
+class ClassifiesTensors(Classifies):
+    """Base of predictors whose inputs become one tensor.
+
+    Outputs are `model.predict_scores(x)`, or `model(x)` of a model without that method.
+    """
+
+    def __init__(self, model: nn.Module, about: Mapping[str, Any]) -> None:
+        super().__init__(model, about)
+        self.compute = class_scores(model)
+
+    @abstractmethod
+    def to_tensor(self, x: Any) -> Tensor:
+        """Convert inputs to what the model takes."""
+
+    @torch.no_grad()
+    def outputs(self, x: Any) -> Tensor:
+        was, _ = self.model.training, self.model.eval()
+        try:
+            return torch.cat([self.compute(part) for part in self.to_tensor(x).split(BATCH)])
+        finally:
+            self.model.train(was)

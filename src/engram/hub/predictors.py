@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -22,17 +21,17 @@ from engram.data.image_files import SUFFIXES
 from engram.data.preprocess import Preprocess
 from engram.data.series import read_series
 from engram.data.table import Table, TableEncoder
-from engram.data.text_files import read_text_file
 from engram.data.tokenizer import Tokenizer
 from engram.hub.classify import load_image
-from engram.hub.predict import INPUTS, Classifies, Predictor, Row, translate_rows
+from engram.hub.predict import INPUTS, ClassifiesTensors, Predictor, Row, read_lines, translate_rows
+from engram.hub.text_classes import TextClassPredictor
 
 TRANSLATED = 32
 """texts translated at a time"""
 ARRAYS = (".npy", ".npz")
 
 
-class ImagePredictor(Classifies):
+class ImagePredictor(ClassifiesTensors):
     """Classifies images: files, PIL images or arrays, resized to the shape that the model takes."""
 
     suffixes = (*SUFFIXES, *ARRAYS)
@@ -76,7 +75,7 @@ class ImagePredictor(Classifies):
             yield [f"{path}:{start + i}" for i in range(len(part))], part
 
 
-class TablePredictor(Classifies):
+class TablePredictor(ClassifiesTensors):
     """Predicts the target of rows of a table: CSV or Parquet files, data frames, arrays."""
 
     suffixes = (".csv", ".parquet", *ARRAYS)
@@ -161,8 +160,7 @@ class TextPredictor(Predictor):
         """Predict a row for each text."""
 
     def read(self, path: Path, batch: int) -> Iterator[tuple[list[str], Any]]:
-        text = sys.stdin.read() if str(path) == "-" else read_text_file(path)
-        lines = text.splitlines()
+        lines = read_lines(path)
         for start in range(0, len(lines), batch):
             part = lines[start : start + batch]
             yield [f"{path}:{start + i + 1}" for i in range(len(part))], part
@@ -203,6 +201,7 @@ KINDS: dict[str, Callable[[nn.Module, Mapping[str, Any]], Predictor]] = {
     "series": SeriesPredictor,
     "translation": Translator,
     "masked text": FillMask,
+    "text classes": TextClassPredictor,
 }
 
 

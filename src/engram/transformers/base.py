@@ -62,12 +62,17 @@ class Pretrained(Recipe[M, D]):
             saved = read_architecture(folder)
             model: Any = self.Model(from_json(self.Model.Config(), saved))  # type: ignore[attr-defined]
         elif self.from_:
-            model = load_pretrained(self.from_, self.Model)[0]
+            model = self.load_base(config)
         else:
             model = self.Model(config)
         if self.lora:
             apply_lora(model, self.lora)
         return model
+
+    def load_base(self, config: Any) -> M:
+        """Load the model of the pretrained checkpoint; `config` is that of a fresh one."""
+        base: Any = load_pretrained(self.from_, self.Model)[0]
+        return base  # type: ignore[no-any-return]
 
 
 def require_tokenizer(tokenizer: Tokenizer | None, source: str | Path) -> Tokenizer:
@@ -92,11 +97,14 @@ def read_architecture(folder: Path) -> dict[str, Any]:
     return config
 
 
-def load_pretrained(source: str, expected: type[M]) -> tuple[M, Tokenizer | None]:
-    """Load model and tokenizer of a run folder or a Hugging Face checkpoint; refuse another model class."""
+def load_pretrained(source: str, expected: type[M], *, quantized: bool = False) -> tuple[M, Tokenizer | None]:
+    """Load model and tokenizer of a run folder or a Hugging Face checkpoint; refuse another model class.
+
+    With `quantized`, matrices of a GGUF file stay in the bits that they are stored in.
+    """
     from engram.hub.load import load
 
-    model = load(source)
+    model = load(source, quantized=quantized)
     if not isinstance(model, expected):
         raise EngramError(f"{source} holds a {type(model).__name__}, and a {expected.__name__} is needed.")
     return model, model.tokenizer  # type: ignore[return-value]

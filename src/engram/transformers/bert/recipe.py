@@ -17,6 +17,7 @@ from engram.core.seeding import generator
 from engram.core.tap import watch
 from engram.data.corpus import Corpus, Unit
 from engram.data.dataset import Split
+from engram.data.labeled_texts import is_labeled_table
 from engram.data.loaders import BatchLoader
 from engram.data.text_pairs import pad_rows
 from engram.data.tokenizer import Kind
@@ -119,6 +120,11 @@ class BERTRecipe(TextRecipe[BERT]):
         return self.batch * self.model.context / 2  # lines are about half as long as the longest
 
     def load(self) -> Corpus:
+        if is_labeled_table(self.data):
+            raise EngramError(
+                f"{self.data} is a table of labeled texts, which bert does not learn: `engram run text-classifier "
+                f"--data {self.data}`{f' with --from {self.from_}' if self.from_ else ''} trains a classifier of them."
+            )
         loaded = super().load()
         if loaded.tokenizer.mask_id is None:
             raise EngramError(f"The tokenizer of {self.from_} has no [MASK], and masked language modeling needs it.")
