@@ -3,6 +3,7 @@
 B batch, T tokens
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,11 @@ from engram.data.loaders import BatchLoader
 from engram.data.text_files import read_text_file
 from engram.data.tokenizer import Tokenizer
 
+PAIRS = (".tsv", ".jsonl")
+"""endings of files of pairs"""
+SOURCES = ("prompt", "instruction", "question", "source")
+TARGETS = ("response", "answer", "completion", "output", "target")
+"""names of the two texts of a pair in a .jsonl file"""
 BUCKET_BATCHES = 64
 """batches whose texts are sorted together by length"""
 
@@ -84,3 +90,49 @@ def read_pairs(path: Path) -> Parts:
         raise EngramError(f"{path} is empty.")
     source, target = (Strings.from_texts(row[side].strip() for row in cells) for side in (0, 1))
     return Parts({"": Split({"source": source, "target": target})})
+
+
+def read_json_pairs(path: Path) -> Parts:
+    """Read pairs of the user from a .jsonl file: prompt and response, or messages of which the last is the answer."""
+    rows = [
+        (number, parse_json_pair(line))
+        for number, line in enumerate(read_text_file(path).splitlines(), 1)
+        if line.strip()
+    ]
+    for number, row in rows:
+        if row is None:
+            raise EngramError(
+                f'Line {number} of {path} is no pair: an object with "prompt" and "response" is needed, or one with '
+                '"messages", each with role and content, of which the last is of the assistant.'
+            )
+    if not rows:
+        raise EngramError(f"{path} is empty.")
+    columns = zip(*(row for _, row in rows if row is not None), strict=True)
+    names = ("source", "target", "messages")
+    return Parts({"": Split({name: Strings.from_texts(column) for name, column in zip(names, columns, strict=True)})})
+
+
+def parse_json_pair(line: str) -> tuple[str, str, str] | None:
+    """Return prompt, answer and the messages before the answer as JSON ("" for a prompt alone); None if it is none."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    messages = value.get("messages")
+    if messages is None:
+        source, target = (next((value[name] for name in names if name in value), "") for names in (SOURCES, TARGETS))
+        texts = isinstance(source, str) and isinstance(target, str) and source.strip() and target.strip()
+        return (str(source), str(target), "") if texts else None
+    if not isinstance(messages, list) or len(messages) < 2 or not all(map(is_message, messages)):
+        return None
+    *before, last = ({"role": one["role"], "content": one["content"]} for one in messages)
+    if last["role"] != "assistant" or not last["content"].strip():
+        return None
+    return before[-1]["content"], last["content"], json.dumps(before, ensure_ascii=False)
+
+
+def is_message(value: Any) -> bool:
+    """Whether a value is a message of a chat."""
+    return isinstance(value, dict) and isinstance(value.get("role"), str) and isinstance(value.get("content"), str)

@@ -15,7 +15,7 @@ from engram.data.registry import check_options, get_options
 from engram.data.splits import split_text, split_user_data
 from engram.data.table_splits import encode_splits
 from engram.data.text_files import check_size, read_text_file
-from engram.data.text_pairs import read_pairs
+from engram.data.text_pairs import read_json_pairs, read_pairs
 
 
 def load_user_data(path: Path, **options: Any) -> Data:
@@ -130,4 +130,5 @@ READERS: dict[str, tuple[str, Callable[..., Parts]]] = {
     ".npy": ("table", read_npy),
     ".txt": ("text", read_text),
     ".tsv": ("pairs", read_pairs),
+    ".jsonl": ("pairs", read_json_pairs),
 }

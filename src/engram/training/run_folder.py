@@ -54,7 +54,9 @@ PATIENCE = 0.2
 """seconds to wait for a claim: whoever asks whether a folder is in use holds it for less"""
 STEP = re.compile("[0-9]{9}|[1-9][0-9]{9,17}")
 """what the folder of a checkpoint is called"""
-FIRST_FILES = {".lock", "config.json", "inputs.json", "tokenizer.json", "model.safetensors", "state"}
+FIRST_FILES = {
+    ".lock", "config.json", "inputs.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors", "state"
+}  # fmt: skip
 """what is written before recipe.json completes a new run"""
 MANY = 1000
 """run folders that a mistyped name is compared with"""
