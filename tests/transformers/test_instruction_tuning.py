@@ -240,7 +240,7 @@ def test_a_run_of_few_bits_is_sampled_and_exported_with_merged_weights(bits, fil
     out = tmp_path / "run"
     words = ("run", "gpt", "--preset", "tiny", "--from", base, "--lora", 2, "--bits", bits, "--data", file)
     assert engram(*words, "--out", out).code == 0
-    for flags in ((), ("--int8",)):
+    for flags in ((), ("--bits", "8")):
         assert engram("sample", out, "--prompt", "what?", *flags).code == 0
     answer = engram("export", out, "--out", tmp_path / "hf")
     assert answer.code == 0, answer.err
