@@ -20,7 +20,7 @@ def final(folder, name):
     return rows[-1][f"test_{name}"]
 
 
-@pytest.mark.parametrize("name", ["cnn", "mlp", "gpt", "translate", "rbm"])
+@pytest.mark.parametrize("name", ["cnn", "mlp", "gpt", "translate", "rbm", "vanishing-gradients", "regularization"])
 def test_the_test_split_gives_the_metrics_of_the_run(name, finished):
     folder = finished(name)
     source = json.loads((folder / "recipe.json").read_text())["fields"]["data"]
@@ -69,6 +69,133 @@ def test_rows_are_encoded_as_in_training(tmp_path):
     (tmp_path / "other.csv").write_text("size,color,kind\n1,red,huge\n")
     with pytest.raises(EngramError, match='have the class "huge"'):
         evaluate(tmp_path / "run", tmp_path / "other.csv")
+
+
+TABLES = ["autoencoder", "dbn", "diffusion", "gan", "mlp", "predictive-coding", "rbm", "vae"]
+ROWS = [(3.0 * (i % 2) + i % 5, 5.0 - i % 2 - i % 3, "ab"[i % 2]) for i in range(60)]
+
+
+def write_rows(path, rows, names=("u", "v", "kind")):
+    path.write_text("\n".join([",".join(names), *(",".join(map(str, row)) for row in rows)]))
+    return path
+
+
+def values(found):
+    return {name: one.value for name, one in found.metrics.items()}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_all_rows_are_encoded_as_in_training(name, tmp_path):
+    table = write_rows(tmp_path / "t.csv", ROWS)
+    run = tiny(name, tmp_path / "run", data=str(table), target="kind", steps=2, eval_every=2)
+    found = evaluate(tmp_path / "run", table, 3)
+    assert (found.size, found.unit) == (60, "rows")
+    swapped = write_rows(tmp_path / "swapped.csv", [(v, u, kind) for u, v, kind in ROWS], ("v", "u", "kind"))
+    assert values(evaluate(tmp_path / "run", swapped, 3)) == values(found)
+    scaled = write_rows(tmp_path / "scaled.csv", [(10 * u + 100, 10 * v + 100, kind) for u, v, kind in ROWS])
+    assert values(evaluate(tmp_path / "run", scaled, 3)) != values(found)
+    if {"accuracy"} <= set(found.metrics):
+        own = library.load(run.folder.path).predict(pd.read_csv(table))
+        assert found.metrics["accuracy"].value == pytest.approx(np.mean(own == np.array([row[2] for row in ROWS])))
+        unknown = write_rows(tmp_path / "unknown.csv", [*ROWS, (1, 1, "huge")])
+        with pytest.raises(EngramError, match='have the class "huge"'):
+            evaluate(tmp_path / "run", unknown)
+
+
+def test_generated_rows_are_compared_with_four_rows_at_least(tmp_path):
+    table = write_rows(tmp_path / "t.csv", ROWS)
+    tiny("vae", tmp_path / "run", data=str(table), target="kind", steps=2, eval_every=2)
+    with pytest.raises(EngramError, match="4 are needed"):
+        evaluate(tmp_path / "run", write_rows(tmp_path / "few.csv", ROWS[:3]))
+
+
+@pytest.mark.parametrize("target", ["kind", "size"])
+def test_rows_without_a_target_are_left_out_and_counted(target, engram, refused, tmp_path):
+    rows = [(u, v, kind if target == "kind" else 0.5 * u - v) for u, v, kind in ROWS]
+    table = write_rows(tmp_path / "t.csv", rows, ("u", "v", target))
+    tiny("mlp", tmp_path / "run", data=str(table), target=target)
+    full = evaluate(tmp_path / "run", table, 3)
+    gaps = write_rows(tmp_path / "gaps.csv", [*rows, (1, 1, ""), (2, 2, "?")], ("u", "v", target))
+    found = evaluate(tmp_path / "run", gaps, 3)
+    assert (values(found), found.size, found.dropped) == (values(full), 60, 2)
+    answer = engram("evaluate", tmp_path / "run", "--data", gaps, "--resamples", 3)
+    assert "on 60 rows" in answer.out
+    assert "rows without a target are left out: 2" in answer.out
+    nothing = write_rows(tmp_path / "nothing.csv", [(1, 1, "")], ("u", "v", target))
+    assert f'target "{target}" has no value' in refused("evaluate", tmp_path / "run", "--data", nothing)
+
+
+@pytest.mark.parametrize(("name", "table"), [("mlp", "iris"), ("mlp", "diabetes"), ("vae", "iris"), ("rbm", "iris")])
+def test_table_data_sets_are_evaluated_by_name(name, table, tmp_path):
+    tiny(name, tmp_path / "run", data=table, steps=2, eval_every=2)
+    found = evaluate(tmp_path / "run", table, 3)
+    assert found.size == len(data.load(table).test)
+    for metric, one in found.metrics.items():
+        assert one.value == pytest.approx(final(tmp_path / "run", metric), rel=1e-5)
+
+
+def test_arrays_of_rows_are_evaluated_as_a_file_and_from_python(tmp_path):
+    x, y = np.array([row[:2] for row in ROWS]), np.array([row[2] for row in ROWS])
+    np.savez(tmp_path / "t.npz", x=x, y=y)
+    tiny("mlp", tmp_path / "run", data=str(tmp_path / "t.npz"))
+    assert values(evaluate(tmp_path / "run", tmp_path / "t.npz", 3)) == values(evaluate(tmp_path / "run", (x, y), 3))
+
+
+@pytest.mark.parametrize(
+    "name", ["autoencoder", "cnn", "dbn", "diffusion", "gan", "modern-hopfield", "predictive-coding", "rbm", "vae"]
+)
+def test_images_of_another_shape_are_refused(name, finished, refused, tmp_path):
+    run = finished(name)
+    if name == "modern-hopfield":
+        run = tmp_path / "run"
+        tiny(name, run, data="digits")
+    np.savez(tmp_path / "big.npz", x=np.zeros((20, 3, 24, 24), np.uint8), y=np.arange(20) % 2)
+    said = refused("evaluate", run, "--data", tmp_path / "big.npz")
+    assert "images of 1×8×8" in said
+    assert "have the shape 3×24×24" in said
+
+
+def test_fewer_classes_are_matched_by_name(finished, engram, tmp_path):
+    split = data.load("digits").test
+    chosen = split["label"] > 7
+    np.savez(tmp_path / "two.npz", x=split["image"][chosen].numpy()[:, 0], y=split["label"][chosen].numpy())
+    found = evaluate(finished("predictive-coding"), tmp_path / "two.npz")
+    own = library.load(finished("predictive-coding")).predict(split["image"][chosen])
+    assert found.metrics["accuracy"].value == pytest.approx(np.mean(own == split["label"][chosen].numpy().astype(str)))
+
+
+@pytest.mark.parametrize("name", ["gru", "lstm", "mingru", "rnn"])
+def test_runs_on_text_are_evaluated_on_text_alone(name, finished, refused, tmp_path):
+    np.savez(tmp_path / "images.npz", x=np.zeros((20, 8, 8), np.uint8), y=np.arange(20) % 2)
+    assert "data of another kind" in refused("evaluate", finished(name), "--data", tmp_path / "images.npz")
+    assert "data of another kind" in refused("evaluate", finished(name), "--data", "digits")
+
+
+def test_a_series_is_scaled_as_in_training(refused, tmp_path):
+    t = np.arange(400)
+    np.savetxt(tmp_path / "s.csv", np.sin(t / 7), delimiter=",")
+    np.savetxt(tmp_path / "far.csv", 100 + 20 * np.sin(t / 7), delimiter=",")
+    np.savetxt(tmp_path / "two.csv", np.stack([t, t % 9], 1), delimiter=",")
+    tiny("gru", tmp_path / "run", data=str(tmp_path / "s.csv"))
+    found = evaluate(tmp_path / "run", tmp_path / "s.csv")
+    assert found.metrics["rmse"].value == pytest.approx(final(tmp_path / "run", "rmse"))
+    assert evaluate(tmp_path / "run", tmp_path / "far.csv").metrics["loss"].value > 100
+    assert "takes 1 values" in refused("evaluate", tmp_path / "run", "--data", tmp_path / "two.csv")
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"), [("gpt", "tokens"), ("bert", "tokens"), ("word2vec", "words"), ("rnn", "tokens")]
+)
+def test_texts_say_how_much_they_are(name, unit, finished, engram, tmp_path):
+    (tmp_path / "t.txt").write_text("to be or not to be that is the question\n" * 60)
+    run = finished(name) if name != "word2vec" else tmp_path / "run"
+    if name == "word2vec":
+        tiny(name, run, data=str(tmp_path / "t.txt"), benchmarks=False)
+    answer = engram("evaluate", run, "--data", tmp_path / "t.txt")
+    assert answer.code == 0, answer.err
+    assert f" {unit} of" in answer.out
+    assert "on 0 " not in answer.out
+    assert "low" not in answer.out.split()
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ def evaluate(run: str, data: str = "", resamples: int = 1000, json: bool = False
 
     Args:
         run: the run folder, or pretrained word vectors by name: engram evaluate glove
-        data: data set (its test split is used) or path (everything is used); required, but for word vectors, which are
-            evaluated on analogies and word similarity
+        data: data set (its test split is used) or path (everything is used; the test split of texts, pairs and series);
+            required, but for word vectors, which are evaluated on analogies and word similarity
         resamples: bootstrap samples; 0 disables the intervals
         json: print JSON instead of a table
     """
@@ -33,14 +33,17 @@ def evaluate(run: str, data: str = "", resamples: int = 1000, json: bool = False
         for name, one in found.metrics.items()
     ]
     if json:
-        print(jsonlib.dumps({"size": found.size, "unit": found.unit, "metrics": rows}))
+        print(jsonlib.dumps({"size": found.size, "unit": found.unit, "dropped": found.dropped, "metrics": rows}))
         return 0
+    if all(row["low"] is None for row in rows):
+        rows = [{"metric": row["metric"], "value": row["value"]} for row in rows]
     shown = [
         {name: "" if v is None else f"{v:.4g}" if isinstance(v, float) else v for name, v in row.items()}
         for row in rows
     ]
     print_table(shown, json=False)
-    print(f"on {found.size:,} {found.unit}{f' of {data}' if data else ''}")
+    without = f"; rows without a target are left out: {found.dropped:,}" if found.dropped else ""
+    print(f"on {found.size:,} {found.unit}{f' of {data}' if data else ''}{without}")
     return 0
 
 

@@ -18,7 +18,7 @@ from engram.data.arrays import LABELS
 from engram.data.columns import Strings
 from engram.data.csv_files import detect_layout, explain_csv_errors, read_parquet, unique_names
 from engram.data.dataset import Data, Info, Parts, Split
-from engram.data.python_data import SOURCE, is_stored, stored_parts
+from engram.data.python_data import SOURCE, is_stored, read_stored
 from engram.data.table import Table, as_words, is_number, is_words
 from engram.data.text_files import read_text_file
 from engram.data.tokenizer import Tokenizer
@@ -80,7 +80,7 @@ def is_labeled_table(name: str) -> bool:
 def load_labeled(name: str, columns: TextColumns) -> Data:
     """Load texts and their classes, as columns text and label, in splits."""
     path = Path(name).expanduser()
-    if is_stored(name) and (parts := stored_parts(name)).table is not None:
+    if is_stored(name) and (parts := read_stored(name)).table is not None:
         target = columns.target or parts.table.target
         return label_rows(name, SOURCE, table_cells(parts.splits[""]["table"]), replace(columns, target=target))
     if not is_stored(name) and name not in datasets.list_names():

@@ -62,7 +62,7 @@ def store(value: Any) -> str:
 
 def load_stored(name: str, **options: Any) -> Data:
     """Load data that `store` has put into the cache; the options are those of tables."""
-    parts = stored_parts(name)
+    parts = read_stored(name)
     if parts.table is None:
         check_options(SOURCE, {}, options)
         kind = "text" if "text" in next(iter(parts.splits.values())) else "images"
@@ -71,8 +71,8 @@ def load_stored(name: str, **options: Any) -> Data:
     return complete(name, SOURCE, "table", replace(parts, table=replace(parts.table, **options)))
 
 
-def stored_parts(name: str) -> Parts:
-    """Return what `store` has put into the cache; a table is not encoded."""
+def read_stored(name: str) -> Parts:
+    """Return what `store` has put into the cache, as it was given."""
     try:
         return cache.read(name)
     except (FileNotFoundError, cache.CorruptedError):

@@ -16,6 +16,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from engram.core.errors import EngramError
 from engram.core.files import write
 from engram.core.tap import watch
 from engram.data import cache
@@ -58,6 +59,8 @@ class SampleQuality:
     def of(cls, data: Data, split: str, column: str, most: int) -> "SampleQuality":
         """Compare with at most `most` samples of a split, and as many again for the distance between real samples."""
         features_of, half = build_feature_extractor(data, column), min(most, len(data[split]) // 2)
+        if half < 2:
+            raise EngramError(f"The {split} split has {len(data[split])} samples: 4 are needed to compare with them.")
         real = take_samples(data[split], column, 2 * half)
         train = take_samples(data.train, column, len(data.train))
         return cls(features_of, features_of(real), real[:NOVELTY_SAMPLES], train)

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from engram import data as datasets
 from engram.core.errors import EngramError, unknown
+from engram.core.files import read_json
 from engram.core.learner import Batch, Metrics
 from engram.core.recipe import Batches, Sample, SampleRequest
 from engram.core.seeding import generator
@@ -30,7 +31,7 @@ from engram.data.series import read_series
 from engram.data.table_splits import rescale_rows
 from engram.data.tokenizer import Tokenizer
 from engram.hub.classify import classify_image, load_image
-from engram.hub.predict import describe_data, describe_inputs
+from engram.hub.predict import INPUTS, describe_data, describe_inputs
 from engram.plots import classification, embedding, logit_lens
 from engram.plots.figure import Figure
 from engram.sequences import plots
@@ -295,6 +296,13 @@ class Forecasting(Task):
                 f"{self.recipe.data} has {T} rows: a tenth, for validation, must be more than --context {context}."
             )
         mean_I, std_I = series_TI[:train_end].mean(0), series_TI[:train_end].std(0).clamp(min=1e-8)
+        if folder is not None and (folder / INPUTS).exists():
+            about = read_json(folder / INPUTS)
+            mean_I, std_I = (torch.tensor(about[name], dtype=torch.float64) for name in ("mean", "std"))
+        if series_TI.shape[1] != len(mean_I):
+            raise EngramError(
+                f"The model takes {len(mean_I)} values at every step, and {self.recipe.data} has {series_TI.shape[1]}."
+            )
         x_TI = ((series_TI - mean_I) / std_I).float()
         splits = {"train": x_TI[:train_end], "valid": x_TI[train_end:valid_end], "test": x_TI[valid_end:]}
         info = Info(
