@@ -14,10 +14,12 @@ from engram import data
 from engram.core.errors import EngramError
 from engram.core.recipe import SampleRequest
 from engram.hub.classify import ImageSampleArgs
+from engram.hub.huggingface import save_checkpoint
 from engram.hub.predict import INPUTS
 from engram.hub.predictors import ImagePredictor
 from engram.training.run import Run
-from tests.conftest import RECIPES
+from engram.transformers.vit.model import ViT
+from tests.conftest import RECIPES, tiny
 
 PREDICTING = [
     "autodiff",
@@ -174,6 +176,109 @@ def test_rows_of_a_table_are_predicted_wherever_they_come_from(engram, tmp_path)
     assert list(table["prediction"]) == list(parquet["prediction"]) == list(lines_["prediction"])
     own = library.load(tmp_path / "run").predict(pd.read_csv(tmp_path / "t.csv").drop(columns="kind"))
     assert list(own) == list(table["prediction"])
+
+
+def type_in(monkeypatch, content: bytes) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+def test_rows_of_a_table_are_read_from_standard_input(engram, refused, monkeypatch, tmp_path):
+    lines = ["u,v,kind", *(f"{i % 7},{i % 5}.5,{'ab'[i % 2]}" for i in range(60))]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    tiny("mlp", tmp_path / "run", data=str(tmp_path / "t.csv"), target="kind")
+    from_file = engram("predict", tmp_path / "run", tmp_path / "t.csv").out
+    type_in(monkeypatch, "\n".join(lines).encode())
+    answer = engram("predict", tmp_path / "run", "-")
+    assert answer.code == 0, answer.err
+    assert answer.out == from_file.replace(str(tmp_path / "t.csv"), "-")
+    for content, sentence in (
+        (b"u\n1\n", "lacks the column"),
+        (b"", "The standard input is empty"),
+        (b"\xff\xfe\x81", "UTF-8"),
+    ):
+        type_in(monkeypatch, content)
+        assert sentence in refused("predict", tmp_path / "run", "-")
+    Image.new("L", (8, 8)).save(tmp_path / "x.png")
+    assert "rows of a table" in refused("predict", tmp_path / "run", tmp_path / "x.png")
+
+
+def test_images_are_not_read_from_standard_input(finished, refused, monkeypatch):
+    type_in(monkeypatch, b"1,2,3")
+    assert "name files or folders" in refused("predict", finished("cnn"), "-")
+
+
+def test_a_series_is_read_from_standard_input(engram, monkeypatch, tmp_path):
+    series = "\n".join(f"{value:.4f}" for value in np.sin(np.arange(400) / 7))
+    (tmp_path / "s.csv").write_text(series)
+    tiny("gru", tmp_path / "run", data=str(tmp_path / "s.csv"))
+    from_file = engram("predict", tmp_path / "run", tmp_path / "s.csv").out
+    type_in(monkeypatch, series.encode())
+    assert engram("predict", tmp_path / "run", "-").out == from_file.replace(str(tmp_path / "s.csv"), "-")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_pixels_that_are_no_numbers_are_refused(value, finished, refused, tmp_path):
+    x = np.zeros((3, 8, 8), np.float32)
+    x[1, 2, 3] = value
+    np.save(tmp_path / "x.npy", x)
+    assert f"has {value} in row 1" in refused("predict", finished("cnn"), tmp_path / "x.npy")
+    with pytest.raises(EngramError, match="in row 1"):
+        library.load(finished("cnn")).predict(x)
+
+
+@pytest.mark.parametrize("header", [False, True])
+@pytest.mark.parametrize("label", [None, "first", "last"])
+def test_rows_of_pixels_are_predicted(label, header, finished, engram, refused, tmp_path):
+    split = data.load("digits").test
+    pixels, names = split["image"][:30].flatten(1).tolist(), [f"pixel{i}" for i in range(64)]
+    places = {None: slice(0, 0), "first": slice(0, 0), "last": slice(64, 64)}[label]
+    rows = [names] if header else []
+    rows += pixels
+    if label:
+        for i, row in enumerate(rows):
+            row[places] = ["label"] if header and i == 0 else [int(split["label"][i - header])]
+    (tmp_path / "t.csv").write_text("\n".join(",".join(map(str, row)) for row in rows))
+    answer = engram("predict", finished("cnn"), tmp_path / "t.csv", "--json")
+    assert answer.code == 0, answer.err
+    predicted = [json.loads(line)["prediction"] for line in answer.out.splitlines()]
+    assert predicted == library.load(finished("cnn")).predict(split["image"][:30]).tolist()
+    (tmp_path / "few.csv").write_text("1,2,3\n4,5,6\n")
+    assert "images of 64 pixels" in refused("predict", finished("cnn"), tmp_path / "few.csv")
+
+
+def test_lines_in_are_lines_out(finished, engram, refused, tmp_path):
+    (tmp_path / "lines.txt").write_text("3 march 2001\n12/05/1999\n")
+    answer = engram("predict", finished("translate"), tmp_path / "lines.txt", "--out", tmp_path / "out.txt")
+    assert answer.code == 0, answer.err
+    own = library.load(finished("translate")).predict(["3 march 2001", "12/05/1999"])
+    assert (tmp_path / "out.txt").read_text().splitlines() == [" ".join(line.splitlines()) for line in own]
+    Image.new("L", (8, 8)).save(tmp_path / "a.png")
+    assert "must end in .csv" in refused("predict", finished("cnn"), tmp_path / "a.png", "--out", tmp_path / "p.txt")
+
+
+def test_checkpoints_of_image_classifiers_translators_and_masked_models_predict(finished, engram, refused, tmp_path):
+    config = ViT.Config(width=16, layers=1, heads=2, patch=4, shape=(3, 8, 8), classes=3)
+    save_checkpoint(ViT(config), tmp_path / "vit", classes=("ant", "bee", "cat"))
+    Image.new("RGB", (10, 12), (9, 99, 199)).save(tmp_path / "a.png")
+    (row,) = (
+        json.loads(one) for one in engram("predict", tmp_path / "vit", tmp_path / "a.png", "--json").out.splitlines()
+    )
+    shown = json.loads(engram("sample", tmp_path / "vit", "--image", tmp_path / "a.png", "--json").out)["samples"]
+    assert (row["prediction"], row["probability"]) == (shown[0]["class"], pytest.approx(shown[0]["probability"]))
+
+    (tmp_path / "b.txt").write_text("to be or [MASK] to be")
+    (tmp_path / "t.txt").write_text("3 march 2001")
+    for name, file in (("bert", "b.txt"), ("translate", "t.txt")):
+        model = library.load(finished(name))
+        save_checkpoint(model, tmp_path / name, model.tokenizer)
+        texts = [
+            engram("predict", source, tmp_path / file, "--json").out for source in (tmp_path / name, finished(name))
+        ]
+        mine, own = ([json.loads(line)["prediction"] for line in text.splitlines()] for text in texts)
+        assert mine == own != []
+    gpt = library.load(finished("gpt"))
+    save_checkpoint(gpt, tmp_path / "gpt", gpt.tokenizer)
+    assert "holds a GPT, which predicts nothing" in refused("predict", tmp_path / "gpt", tmp_path / "t.txt")
 
 
 @pytest.mark.parametrize(

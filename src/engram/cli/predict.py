@@ -15,6 +15,8 @@ from engram.core.errors import EngramError
 
 Row = dict[str, Any]
 FORMATS = (".csv", ".jsonl", ".parquet")
+LINES = ".txt"
+"""ending of a file of predicted lines, of models of text"""
 
 
 def command(argv: Sequence[str]) -> int:
@@ -25,23 +27,24 @@ def predict(run: str, files: tuple[str, ...], out: Path | None = None, batch: in
     """Predict with the model of a run: images, rows of a table, or lines of text.
 
     Args:
-        run: the run folder of a classifier, a regressor, a translator or a masked language model
-        files: files, folders or globs (required); - reads lines of text from standard input
-        out: file of the predictions, which must not exist: .csv, .jsonl or .parquet; if not given, CSV is printed
+        run: the run folder of a classifier, a regressor, a translator or a masked language model, or a checkpoint
+        files: files, folders or globs (required); - reads lines of text or the rows of a CSV file from standard input
+        out: file of the predictions, which must not exist: .csv, .jsonl, .parquet, or .txt for lines of text; if not
+            given, CSV is printed
         batch: inputs predicted at a time
         json: print a JSON object per line instead of CSV
     """
-    from engram.hub.load import load_run_predictor
+    from engram.hub.load import load_predictor
 
     if not files:
         raise EngramError("engram predict needs files to predict from: engram predict RUN FILES.")
     if batch < 1:
         raise EngramError(f"--batch must be at least 1, not {batch}.")
-    if out and out.suffix not in FORMATS:
-        raise EngramError(f"The predictions cannot be written as {out}: the name must end in {', '.join(FORMATS)}.")
+    check_suffix(out, (*FORMATS, LINES))
     if out and out.exists():
         raise EngramError(f"{out} is there already: name another file, or remove it.")
-    predictor = load_run_predictor(run)
+    predictor = load_predictor(run)
+    check_suffix(out, (*FORMATS, LINES) if predictor.writes_lines else FORMATS)
     paths = [str(path) for path in predictor.find_files(files)]
     rows, console = 0, Console(stderr=True)
     with open_writer(out, json) as write, console.status("predicting") as status:
@@ -52,6 +55,12 @@ def predict(run: str, files: tuple[str, ...], out: Path | None = None, batch: in
     if out:
         print(f"{rows:,} predictions in {out}")
     return 0
+
+
+def check_suffix(out: Path | None, formats: Sequence[str]) -> None:
+    """Refuse a file of predictions of another format."""
+    if out and out.suffix not in formats:
+        raise EngramError(f"The predictions cannot be written as {out}: the name must end in {', '.join(formats)}.")
 
 
 @contextmanager
@@ -68,7 +77,7 @@ def open_writer(out: Path | None, json: bool) -> Iterator[Callable[[list[Row]], 
             write_parquet(temporary, kept)
         else:
             with temporary.open("w", encoding="utf-8", newline="") as stream:
-                yield (CSV(stream) if out.suffix == ".csv" else JSONLines(stream)).write
+                yield {".csv": CSV, LINES: Lines}.get(out.suffix, JSONLines)(stream).write
         temporary.replace(out)
     except OSError as error:
         raise EngramError(f"{out} cannot be written: {error.strerror or error}.") from error
@@ -102,6 +111,18 @@ class JSONLines:
         """Write rows."""
         for row in rows:
             self.stream.write(jsonlib.dumps(row, ensure_ascii=False) + "\n")
+
+
+class Lines:
+    """Writes the predicted text of each row as a line."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def write(self, rows: list[Row]) -> None:
+        """Write rows."""
+        for row in rows:
+            self.stream.write(" ".join(row["prediction"].splitlines()) + "\n")
 
 
 def write_parquet(path: Path, rows: list[Row]) -> None:

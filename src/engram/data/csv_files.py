@@ -76,8 +76,10 @@ def explain_csv_errors(path: Path) -> Iterator[None]:
         raise EngramError(f"{path} is larger than the {MAX_BYTES >> 30} GB that are read at once: save it as .npz.")
     try:
         yield
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise EngramError(f"{path} is not a CSV file in UTF-8: {error}.") from error
+    except UnicodeDecodeError as error:
+        raise EngramError(f"{path} is not a CSV file in UTF-8: it has another kind of data.") from error
+    except csv.Error as error:
+        raise EngramError(f"{path} is not a CSV file: {error}.") from error
 
 
 def detect_layout(path: Path) -> Layout:
@@ -169,6 +171,22 @@ def read_pixels(layout: Layout) -> Parts | None:
         return None
     y = None if label is None else np.array([row[label] for _, row in layout.rows()])
     return make_parts(str(layout.path), {"": (x, y)})
+
+
+def read_pixel_rows(path: Path, count: int) -> Array:
+    """Read rows of `count` pixels from 0 to 255 as uint8; a label beside them is left out."""
+    with explain_csv_errors(path):
+        layout = detect_layout(path)
+        label = find_label(layout) if len(layout.names) > count else None
+        inputs = [i for i in range(len(layout.names)) if i != label]
+        if len(inputs) != count:
+            raise EngramError(f"{path} has {len(inputs)} columns, and the model takes images of {count} pixels.")
+        x = load_numbers(layout, inputs)
+        if x is None:
+            report_cell(layout)
+        if not np.isfinite(x).all() or (x != np.rint(x)).any() or x.min() < 0 or x.max() > 255:
+            raise EngramError(f"{path} has a cell that is no pixel: they are whole numbers from 0 to 255.")
+        return x.astype(np.uint8)
 
 
 def find_label(layout: Layout) -> int | None:

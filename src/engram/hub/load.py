@@ -22,8 +22,7 @@ from engram.generation.quantized_lora import dequantize, restore_quantized_lora
 from engram.hub import huggingface
 from engram.hub.embedding import TextEmbedder
 from engram.hub.predict import Predictor
-from engram.hub.predictors import find_predictor
-from engram.hub.text_classes import TextClassPredictor
+from engram.hub.predictors import find_checkpoint_predictor, find_predictor
 from engram.nn.lora import apply_lora, lora_rank
 from engram.training.run import Run, load_weights, recipe_class
 from engram.training.run_folder import RunFolder
@@ -39,9 +38,7 @@ def load(source: str | Path, *, quantized: bool = False) -> nn.Module:
         return load_run_model(RunFolder.open(Path(source)))
     found = huggingface.load_checkpoint(source, quantized=quantized)
     model = attach_tokenizer(found.model, found.tokenizer).eval()
-    if found.tokenizer is not None and getattr(model, "classifies_texts", False):
-        attach_predict(model, TextClassPredictor(model, {"classes": found.classes}))
-    return model
+    return attach_predict(model, find_checkpoint_predictor(found))
 
 
 def load_run_model(folder: RunFolder) -> nn.Module:
@@ -71,12 +68,20 @@ def attach_predict(model: nn.Module, predictor: Predictor | None) -> nn.Module:
     return model
 
 
-def load_run_predictor(source: str | Path) -> Predictor:
-    """Load the model of a run folder for predictions on new inputs."""
-    folder = RunFolder.open(Path(source))
-    predictor = find_predictor(load_run_model(folder), folder.path)
+def load_predictor(source: str | Path) -> Predictor:
+    """Load the model of a run folder or a checkpoint for predictions on new inputs."""
+    if is_run(source):
+        folder = RunFolder.open(Path(source))
+        predictor, what = (
+            find_predictor(load_run_model(folder), folder.path),
+            f"is a run of {recipe_class(folder).name}",
+        )
+    else:
+        found = huggingface.load_checkpoint(source)
+        attach_tokenizer(found.model, found.tokenizer).eval()
+        predictor, what = find_checkpoint_predictor(found), f"holds a {type(found.model).__name__}"
     if predictor is None:
-        raise EngramError(f"{source} is a run of {recipe_class(folder).name}, which predicts nothing about new inputs.")
+        raise EngramError(f"{source} {what}, which predicts nothing about new inputs.")
     return predictor
 
 

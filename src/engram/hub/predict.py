@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from glob import glob
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ from torch import Tensor, nn
 
 from engram.core.errors import EngramError
 from engram.data.dataset import Data, Split
-from engram.data.text_files import read_text_file
 from engram.data.text_pairs import pad_rows
 from engram.data.tokenizer import Tokenizer
 from engram.hub.classify import class_scores
@@ -75,16 +75,15 @@ def translate_rows(model: Any, tokenizer: Tokenizer, sources: Sequence[list[int]
     return texts
 
 
-def read_lines(path: Path) -> list[str]:
-    """Read the lines of a text file, or of the standard input for "-"."""
-    return (sys.stdin.read() if str(path) == "-" else read_text_file(path)).splitlines()
-
-
 class Predictor(ABC):
     """A model with the reading and preprocessing of its inputs."""
 
     suffixes: tuple[str, ...] = ()
     """endings of the files that it reads"""
+    standard_input: str = ""
+    """ending of a file like the standard input; empty if that is not read"""
+    writes_lines: bool = False
+    """whether a prediction is a line of text"""
 
     @abstractmethod
     def predict(self, x: Any) -> Any:
@@ -101,8 +100,21 @@ class Predictor(ABC):
     def predict_files(self, paths: Sequence[str], batch: int = BATCH) -> Iterator[list[Row]]:
         """Predict from files, folders and globs; yield rows that begin with the name of the input."""
         for path in self.find_files(paths):
-            for names, x in self.read(path, batch):
+            for names, x in self.read(path, batch) if str(path) != "-" else self.read_standard_input(batch):
                 yield [{"input": name, **row} for name, row in zip(names, self.rows(x), strict=True)]
+
+    def read_standard_input(self, batch: int) -> Iterator[tuple[list[str], Any]]:
+        """Read the standard input as a file; yield names and inputs, `batch` at a time."""
+        if not self.standard_input:
+            raise EngramError(f"- is not read as images: name files or folders ({', '.join(self.suffixes)}).")
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / f"input{self.standard_input}"
+            path.write_bytes(sys.stdin.buffer.read())
+            try:
+                for names, x in self.read(path, batch):
+                    yield [name.replace(str(path), "-") for name in names], x
+            except EngramError as error:
+                raise EngramError(str(error).replace(str(path), "The standard input")) from error
 
     def find_files(self, paths: Sequence[str]) -> list[Path]:
         """Return the files of paths, folders and globs; refuse what is not there."""

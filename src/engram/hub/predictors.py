@@ -15,15 +15,18 @@ from torch import Tensor, nn
 
 from engram.core.errors import EngramError
 from engram.data.arrays import read_inputs
-from engram.data.csv_files import read_table
+from engram.data.checks import check_finite
+from engram.data.csv_files import read_pixel_rows, read_table
 from engram.data.frames import frame_to_table, is_frame
 from engram.data.image_files import SUFFIXES
 from engram.data.preprocess import Preprocess
 from engram.data.series import read_series
 from engram.data.table import Table, TableEncoder
+from engram.data.text_files import read_text_file
 from engram.data.tokenizer import Tokenizer
 from engram.hub.classify import load_image
-from engram.hub.predict import INPUTS, ClassifiesTensors, Predictor, Row, read_lines, translate_rows
+from engram.hub.huggingface import Checkpoint
+from engram.hub.predict import INPUTS, ClassifiesTensors, Predictor, Row, translate_rows
 from engram.hub.text_classes import TextClassPredictor
 
 TRANSLATED = 32
@@ -32,7 +35,7 @@ ARRAYS = (".npy", ".npz")
 
 
 class ImagePredictor(ClassifiesTensors):
-    """Classifies images: files, PIL images or arrays, resized to the shape that the model takes."""
+    """Classifies images: files, PIL images, resized to the shape that the model takes, or arrays and rows of pixels."""
 
     suffixes = (*SUFFIXES, *ARRAYS)
 
@@ -57,6 +60,7 @@ class ImagePredictor(ClassifiesTensors):
             image = image.permute(0, 3, 1, 2)
         if tuple(image.shape[1:]) != self.shape:
             raise EngramError(f"The model takes images of shape {self.shape}, and {tuple(image.shape[1:])} was given.")
+        check_finite("the array", "image", image)
         return image.float() / 255 if not image.is_floating_point() else image.float()
 
     def load(self, image: str | Path | Image.Image) -> Tensor:
@@ -66,10 +70,10 @@ class ImagePredictor(ClassifiesTensors):
         return load_image(str(image), self.shape, self.preprocess)
 
     def read(self, path: Path, batch: int) -> Iterator[tuple[list[str], Any]]:
-        if path.suffix.lower() not in ARRAYS:
+        if path.suffix.lower() not in (*ARRAYS, ".csv"):
             yield [str(path)], [path]
             return
-        x = read_inputs(path)
+        x = read_inputs(path) if path.suffix.lower() in ARRAYS else read_pixel_rows(path, math.prod(self.shape))
         for start in range(0, len(x), batch):
             part = x[start : start + batch]
             yield [f"{path}:{start + i}" for i in range(len(part))], part
@@ -79,6 +83,7 @@ class TablePredictor(ClassifiesTensors):
     """Predicts the target of rows of a table: CSV or Parquet files, data frames, arrays."""
 
     suffixes = (".csv", ".parquet", *ARRAYS)
+    standard_input = ".csv"
 
     def __init__(self, model: nn.Module, about: Mapping[str, Any]) -> None:
         super().__init__(model, about)
@@ -98,6 +103,8 @@ class TablePredictor(ClassifiesTensors):
         return torch.from_numpy(self.encoder.encode(x))
 
     def read(self, path: Path, batch: int) -> Iterator[tuple[list[str], Any]]:
+        if path.suffix.lower() in SUFFIXES:
+            raise EngramError(f"The model takes rows of a table, and {path} is an image.")
         x = read_inputs(path) if path.suffix.lower() in ARRAYS else read_table(path)
         for start in range(0, len(x), batch):
             part = x[start : start + batch]
@@ -108,6 +115,7 @@ class SeriesPredictor(Predictor):
     """Predicts the next value of a time series at every step: T × I numbers, or files of one row per time step."""
 
     suffixes = (".csv", ".npy")
+    standard_input = ".csv"
 
     def __init__(self, model: nn.Module, about: Mapping[str, Any]) -> None:
         self.model: Any = model
@@ -140,6 +148,8 @@ class TextPredictor(Predictor):
     """Base of predictors of lines of text."""
 
     suffixes = (".txt",)
+    standard_input = ".txt"
+    writes_lines = True
 
     def __init__(self, model: nn.Module, about: Mapping[str, Any]) -> None:
         self.model: Any = model.eval()
@@ -160,7 +170,7 @@ class TextPredictor(Predictor):
         """Predict a row for each text."""
 
     def read(self, path: Path, batch: int) -> Iterator[tuple[list[str], Any]]:
-        lines = read_lines(path)
+        lines = read_text_file(path).splitlines()
         for start in range(0, len(lines), batch):
             part = lines[start : start + batch]
             yield [f"{path}:{start + i + 1}" for i in range(len(part))], part
@@ -203,6 +213,24 @@ KINDS: dict[str, Callable[[nn.Module, Mapping[str, Any]], Predictor]] = {
     "masked text": FillMask,
     "text classes": TextClassPredictor,
 }
+
+
+def find_checkpoint_predictor(found: Checkpoint) -> Predictor | None:
+    """Return the predictor of a checkpoint: translator, masked language model, classifier of texts or images."""
+    model: Any = found.model
+    if found.tokenizer is not None and getattr(model, "classifies_texts", False):
+        return TextClassPredictor(model, {"classes": found.classes})
+    if found.tokenizer is not None and hasattr(model, "translate"):
+        return Translator(model, {})
+    if found.tokenizer is not None and getattr(model.config, "masked", False):
+        return FillMask(model, {})
+    count = getattr(model.config, "classes", 0)
+    if not isinstance(count, int) or not count or not hasattr(model.config, "shape"):
+        return None
+    names = [found.classes[i] if i < len(found.classes) else str(i) for i in range(count)]
+    predictor = ImagePredictor(model, {"classes": names, "probabilities": True, "shape": model.config.shape})
+    predictor.preprocess = found.preprocess or predictor.preprocess
+    return predictor
 
 
 def find_predictor(model: nn.Module, folder: Path) -> Predictor | None:

@@ -22,8 +22,9 @@ from engram.data.labeled_texts import (
     read_columns,
     table_cells,
 )
+from engram.data.text_files import read_text_file
 from engram.data.text_pairs import pad_rows
-from engram.hub.predict import Classifies, Row, read_lines
+from engram.hub.predict import Classifies, Row
 
 BATCH = 64
 """texts that a model sees at once"""
@@ -51,6 +52,7 @@ class TextClassPredictor(Classifies):
     """Predicts the classes of texts: lines of a text file, or a column of a table."""
 
     suffixes = (".txt", *TABLES)
+    standard_input = ".txt"
 
     def __init__(self, model: nn.Module, about: Mapping[str, Any]) -> None:
         super().__init__(model, {"probabilities": True, **about})
@@ -76,7 +78,7 @@ class TextClassPredictor(Classifies):
     def read(self, path: Path, batch: int) -> Iterator[tuple[list[str], Any]]:
         is_table = path.suffix.lower() in TABLES
         columns = TextColumns(text_column=self.text_column)
-        texts = self.column(read_columns(path, columns)) if is_table else read_lines(path)
+        texts = self.column(read_columns(path, columns)) if is_table else read_text_file(path).splitlines()
         for start in range(0, len(texts), batch):
             part = texts[start : start + batch]
             yield [f"{path}:{start + i + 1}" for i in range(len(part))], part
