@@ -115,6 +115,64 @@ TABLE = {
         ("{given}/vit", "comes without data: give it an --image"),
         ("{given}/vit --image nowhere.png", "There is no image nowhere.png"),
     ],
+    "predict": [
+        ("", "engram predict needs RUN"),
+        ("{mlp}", "needs files to predict from"),
+        ("{mlp} nowhere.png", "There is no file or folder nowhere.png"),
+        ("{mlp} {given}/text.txt", "cannot be read as an image"),
+        ("{mlp} {given}/nan.npy", 'The column "image" of the array has nan in row 0'),
+        ("{mlp} {given}/numbers.csv", "has 3 columns, and the model takes images of 64 pixels"),
+        ("{mlp} {given}/empty", "holds no file that ends in .png"),
+        ("{mlp} -", "- is not read as images"),
+        ("{mlp} {given}/nan.npy --out lines.txt", "must end in .csv, .jsonl, .parquet"),
+        ("{mlp} {given}/nan.npy --batch none", '--batch must be a whole number, not "none"'),
+        ("{gpt} {given}/text.txt", "predicts nothing about new inputs"),
+        ("{given}/headless {given}/text.txt", "holds a BERT, which predicts nothing about new inputs"),
+    ],
+    "evaluate": [
+        ("", "engram evaluate needs RUN"),
+        ("{mlp}", "needs data"),
+        ("{runs}/mlq --data digits", 'Did you mean "{mlp}"'),
+        ("{mlp} --data digitz", 'Did you mean "digits"'),
+        ("{mlp} --data {given}/text.txt", "mlp is evaluated on labeled images"),
+        ("{mlp} --data {given}/big.npz", "images of 1×8×8, and those of"),
+        ("{mlp} --data {given}/letters.npz", 'have the class "a", and the model knows 0, 1, 2'),
+        ("{mlp} --data {given}/big.npz --resamples many", '--resamples must be a whole number, not "many"'),
+        ("{gpt} --data digits", "digits has no text"),
+    ],
+    "sweep": [
+        ("mlpp", 'Did you mean "mlp"'),
+        ("mlp", "needs a setting to vary"),
+        ("mlp --lr 1e-2:1e-4", "LOW must be below HIGH"),
+        ("mlp --lr 1:x", "takes a range LOW:HIGH of two numbers, not 1:x"),
+        ("mlp --lrr 1:2", 'Did you mean "--lr"'),
+        ("mlp --lr 1e-4:1e-2 --trials 0", "trials must be at least 1, not 0"),
+    ],
+    "chat": [
+        ("--system hello", "begins with a model"),
+        ("{mlp}", "holds a MLP, which does not write text"),
+        ("{gpt}", "has no chat template"),
+        ("{gpt} --bits 5", '--bits must be 32, 8 or 4, not "5"'),
+    ],
+    "embed": [
+        ("", "engram embed needs MODEL"),
+        ("{gpt}", "engram embed needs files"),
+        ("{gpt} {given}/nowhere.txt", "There is no file"),
+        ("{gpt} {given}/text.txt --out vectors.csv", "must end in .npz or .npy"),
+        ("{gpt} {given}/text.txt --batch 0", "--batch must be at least 1, not 0"),
+        ("{mlp} {given}/text.txt", "which gives no vectors of texts"),
+    ],
+    "search": [
+        ("", "engram search needs QUERY"),
+        ("word", "engram search needs files or folders"),
+        ("word nowhere", "There is no file or folder nowhere"),
+        ("word {given}/text.txt --top 0", "--top must be at least 1, not 0"),
+    ],
+    "models": [
+        ("fetch smollm2", 'no action of `engram models` "fetch"'),
+        ("get", "engram models get needs NAME"),
+        ("get smolm2", 'Did you mean "smollm2"'),
+    ],
     "inspect": [
         ("nowhere/at/all", "There is no folder nowhere/at/all"),
         ("{given}/notes.pdf", "notes.pdf"),
@@ -188,6 +246,9 @@ def given(tmp_path_factory, finished):
     (home / "no-image" / "picture.png").write_text("no image at all")
     (home / "captions" / "captions.tsv").write_text("nowhere.png\ta caption\n")
     np.save(home / "nan.npy", np.full((20, 8, 8), np.nan))
+    (home / "numbers.csv").write_text("1,2,3\n4,5,6\n")
+    np.savez(home / "big.npz", x=np.zeros((20, 3, 24, 24), np.uint8), y=np.arange(20) % 2)
+    np.savez(home / "letters.npz", x=np.zeros((20, 8, 8), np.uint8), y=np.array(["a", "b"] * 10))
     paint(home / "one-class" / "cats", 20)
     paint(home / "empty-class" / "cats", 20)
     (home / "empty-class" / "dogs").mkdir()

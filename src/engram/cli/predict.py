@@ -77,7 +77,8 @@ def open_writer(out: Path | None, json: bool) -> Iterator[Callable[[list[Row]], 
             write_parquet(temporary, kept)
         else:
             with temporary.open("w", encoding="utf-8", newline="") as stream:
-                yield {".csv": CSV, LINES: Lines}.get(out.suffix, JSONLines)(stream).write
+                writer = CSV(stream) if out.suffix == ".csv" else Lines(stream) if out.suffix == LINES else None
+                yield (writer or JSONLines(stream)).write
         temporary.replace(out)
     except OSError as error:
         raise EngramError(f"{out} cannot be written: {error.strerror or error}.") from error
