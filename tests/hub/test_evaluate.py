@@ -171,6 +171,20 @@ def test_runs_on_text_are_evaluated_on_text_alone(name, finished, refused, tmp_p
     assert "data of another kind" in refused("evaluate", finished(name), "--data", "digits")
 
 
+@pytest.mark.parametrize(
+    ("name", "own", "other", "sentence"),
+    [
+        ("gru", "copy", "adding", "other inputs or targets"),
+        ("gru", "adding", "copy", "other inputs or targets"),
+        ("vae", "points", "iris", "is no table, and iris is one"),
+        ("vae", "points", "digits", "trained on a column point, and digits has none"),
+    ],
+)
+def test_sequences_and_points_of_another_kind_are_refused(name, own, other, sentence, refused, tmp_path):
+    tiny(name, tmp_path / "run", data=own, steps=2, eval_every=2)
+    assert sentence in refused("evaluate", tmp_path / "run", "--data", other)
+
+
 def test_a_series_is_scaled_as_in_training(refused, tmp_path):
     t = np.arange(400)
     np.savetxt(tmp_path / "s.csv", np.sin(t / 7), delimiter=",")

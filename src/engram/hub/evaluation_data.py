@@ -205,33 +205,43 @@ def match_texts(run: Run, known: LabeledTexts, data: Any) -> GivenData:
 
 def reload_data(run: Run, data: Any) -> GivenData:
     """Load texts, pairs, sequences, time series or patterns as the run loads its own, with its tokenizer."""
-    name = datasets.absolute(str(name_of(data)))
+    name, known = datasets.absolute(str(name_of(data))), run.data
     recipe = override(run.recipe, data=name)
+    if isinstance(known, Data) and not hasattr(recipe, "task"):
+        check_columns(name, datasets.load(name), known)
     same = type(getattr(recipe, "task", None)) is type(getattr(run.recipe, "task", None))
     loaded = recipe.reload(run.folder.path) if same else None
-    if type(loaded) is not type(run.data):
+    if type(loaded) is not type(known):
         raise EngramError(
-            f"{run.recipe.name} has learned {run.recipe.data}, and {name} holds data of another kind: give the same."
+            f"{recipe.name} has learned {run.recipe.data}, and {name} holds data of another kind: give the same kind."
         )
-    if isinstance(loaded, Data):
-        check_columns(name, loaded, run.data)
+    if isinstance(loaded, Data) and isinstance(known, Data):
+        check_columns(name, loaded, known)
+    size, unit = getattr(getattr(loaded, "info", None), "sizes", {}).get("test", 0), recipe.unit
     if isinstance(loaded, Corpus):
-        return GivenData(loaded, len(loaded["test"].ids), "words" if recipe.unit == "words" else "tokens")
-    if hasattr(recipe, "stored_patterns"):
-        return GivenData(loaded, len(recipe.stored_patterns(run.learner.model, loaded)), recipe.unit)
-    return GivenData(loaded, getattr(getattr(loaded, "info", None), "sizes", {}).get("test", 0), recipe.unit)
+        size, unit = len(loaded["test"].ids), "words" if unit == "words" else "tokens"
+    elif hasattr(recipe, "stored_patterns"):
+        size = len(recipe.stored_patterns(run.learner.model, loaded))
+    elif hasattr(loaded, "mean_I"):
+        unit = "steps"
+    return GivenData(loaded, size, unit)
 
 
 def check_columns(name: str, loaded: Data, known: Data) -> None:
     """Refuse sequences, points or patterns that the model of a run cannot take."""
-    lacking = [column for column in known.train if column not in loaded.train]
-    if lacking:
-        raise EngramError(f"The model was trained on a column {lacking[0]}, and {name} has none.")
     first, own = loaded.train, known.train
+    if lacking := [column for column in own if column not in first]:
+        raise EngramError(f"The model was trained on a column {lacking[0]}, and {name} has none.")
+    if loaded.encoder is not None:
+        raise EngramError(f"The model was trained on {known.info.name}, which is no table, and {name} is one.")
     for column in {"image", "pattern"} & set(own):
         check_shape(name, tuple(first[column].shape[1:]), tuple(own[column].shape[1:]))
+    kinds = [{column: (split[column].dtype, split[column].ndim) for column in ("source", "target") if column in split}
+             for split in (first, own)]  # fmt: skip
+    if kinds[0] != kinds[1]:
+        raise EngramError(f"The model was trained on {known.info.name}, and {name} has other inputs or targets.")
     if "point" in own and first["point"].shape[-1] != own["point"].shape[-1]:
-        raise EngramError(f"The model takes {own['point'].shape[-1]} numbers at once, and {name} has "
-                          f"{first['point'].shape[-1]}.")  # fmt: skip
-    if "source" in own and first["source"].max() > own["source"].max():
+        widths = own["point"].shape[-1], first["point"].shape[-1]
+        raise EngramError(f"The model takes points of {widths[0]} numbers, and those of {name} have {widths[1]}.")
+    if "source" in own and not own["source"].is_floating_point() and first["source"].max() > own["source"].max():
         raise EngramError(f"The model knows the symbols 0 to {int(own['source'].max())}, and {name} has more.")
