@@ -39,6 +39,17 @@ def test_intervals_are_those_of_scipy():
     assert found.low < right.mean() < found.high
 
 
+@pytest.mark.parametrize("name", ["gru", "predictive-coding"])
+def test_classifiers_with_metrics_of_their_own_have_an_interval_of_accuracy(name, tmp_path):
+    tiny(name, tmp_path / "run", data="digits")
+    one = evaluate(tmp_path / "run", "digits", 300).metrics["accuracy"]
+    split = data.load("digits").test
+    right = library.load(tmp_path / "run").predict(split["image"]) == split["label"].numpy().astype(str)
+    found = scipy.stats.bootstrap((right,), np.mean, n_resamples=300, method="percentile", rng=0).confidence_interval
+    assert one.value == pytest.approx(right.mean())
+    assert (one.low, one.high) == (pytest.approx(found.low, abs=0.015), pytest.approx(found.high, abs=0.015))
+
+
 def test_files_of_ones_own_are_used_whole_and_classes_are_matched_by_name(finished, engram, tmp_path):
     split = data.load("digits").test
     seven_or_three = (split["label"] == 7) | (split["label"] == 3)

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from engram.core.errors import EngramError
 from engram.core.seeding import generator, isolated_eval
 from engram.data.dataset import Split
+from engram.hub.classify import class_scores
 from engram.hub.evaluation_data import match_data
 from engram.hub.load import find_recipe, load
-from engram.hub.predict import predict_split
+from engram.hub.predict import INPUTS, predict_split
 from engram.hub.text_classes import classify_rows
 from engram.training.run import Run
 
@@ -63,6 +64,8 @@ def evaluate(source: str | Path, data: Any, resamples: int = RESAMPLES) -> Evalu
     with isolated_eval(run.learner.model, run.recipe.seed):
         if score is None:
             value, samples = run.recipe.evaluate(run.learner, given.data, "test"), []
+            if (run.folder.path / INPUTS).exists() and getattr(given.data, "classes", ()):
+                samples = resampled_accuracy(run.learner.model, given.data["test"], resamples)
         else:
             split = given.data["test"]
             outputs = outputs_of(run.learner.model, split)
@@ -71,7 +74,7 @@ def evaluate(source: str | Path, data: Any, resamples: int = RESAMPLES) -> Evalu
     defined = [name for name, one in value.items() if math.isfinite(one)]  # R² is not, if all targets are the same
     if not defined:
         raise EngramError(f"{given.size:,} {given.unit} are too few for the metrics of {run.recipe.name}: give more.")
-    metrics = {name: interval(value[name], [one[name] for one in samples]) for name in defined}
+    metrics = {name: interval(value[name], [one[name] for one in samples if name in one]) for name in defined}
     return Evaluation(metrics, given.size, given.unit, given.dropped)
 
 
@@ -95,6 +98,12 @@ def resampled(size: int, count: int) -> list[Tensor]:
     """Return bootstrap samples: indices drawn with replacement."""
     random = generator(0, "bootstrap")
     return [torch.randint(size, (size,), generator=random) for _ in range(count)]
+
+
+def resampled_accuracy(model: nn.Module, split: Split, count: int) -> list[dict[str, float]]:
+    """Return the accuracy of a classifier on bootstrap samples."""
+    right_N = (predict_split(class_scores(model), split).argmax(1) == split["label"]).double()
+    return [{"accuracy": right_N[index].mean().item()} for index in resampled(len(split), count)]
 
 
 def interval(value: float, samples: list[float]) -> Interval:
