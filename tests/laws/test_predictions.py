@@ -226,6 +226,15 @@ def test_pixels_that_are_no_numbers_are_refused(value, finished, refused, tmp_pa
         library.load(finished("cnn")).predict(x)
 
 
+def test_pixels_from_0_to_255_may_be_floats(finished, engram, tmp_path):
+    image, found = data.load("digits").test["image"][:20].numpy(), []
+    for name, x in (("integers", image), ("floats", image.astype(np.float32)), ("fractions", image / 255)):
+        np.save(tmp_path / f"{name}.npy", x)
+        answer = engram("predict", finished("cnn"), tmp_path / f"{name}.npy", "--json")
+        found.append([json.loads(line)["probability"] for line in answer.out.splitlines()])
+    np.testing.assert_allclose(found[1:], [found[0]] * 2, atol=1e-6)
+
+
 @pytest.mark.parametrize("header", [False, True])
 @pytest.mark.parametrize("label", [None, "first", "last"])
 def test_rows_of_pixels_are_predicted(label, header, finished, engram, refused, tmp_path):

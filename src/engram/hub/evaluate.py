@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from engram.core.errors import EngramError
 from engram.core.seeding import generator, isolated_eval
-from engram.data.dataset import Split
+from engram.data.dataset import Data, Split
 from engram.hub.classify import class_scores
 from engram.hub.evaluation_data import match_data
 from engram.hub.load import find_recipe, load
@@ -64,7 +64,7 @@ def evaluate(source: str | Path, data: Any, resamples: int = RESAMPLES) -> Evalu
     with isolated_eval(run.learner.model, run.recipe.seed):
         if score is None:
             value, samples = run.recipe.evaluate(run.learner, given.data, "test"), []
-            if (run.folder.path / INPUTS).exists() and getattr(given.data, "classes", ()):
+            if (run.folder.path / INPUTS).exists() and isinstance(given.data, Data) and given.data.classes:
                 samples = resampled_accuracy(run.learner.model, given.data["test"], resamples)
         else:
             split = given.data["test"]

@@ -74,6 +74,8 @@ class ImagePredictor(ClassifiesTensors):
             yield [str(path)], [path]
             return
         x = read_inputs(path) if path.suffix.lower() in ARRAYS else read_pixel_rows(path, math.prod(self.shape))
+        if x.dtype.kind == "f" and x.max() > 1:
+            x = x / 255  # as in training
         for start in range(0, len(x), batch):
             part = x[start : start + batch]
             yield [f"{path}:{start + i}" for i in range(len(part))], part
