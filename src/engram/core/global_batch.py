@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 
@@ -23,6 +24,9 @@ class Reduction(Protocol):
     def gather_rows(self, x: Tensor, size: int) -> Tensor:
         """The rows of all processes, in their place in the whole batch, which has `size`."""
 
+    def local_rows(self, x: Tensor) -> Tensor:
+        """The rows of this process, of all in the batch."""
+
 
 class Local:
     """One process holds all rows."""
@@ -34,6 +38,9 @@ class Local:
         return x
 
     def gather_rows(self, x: Tensor, size: int) -> Tensor:
+        return x
+
+    def local_rows(self, x: Tensor) -> Tensor:
         return x
 
 
@@ -55,9 +62,21 @@ def batch_sum(x: Tensor) -> Tensor:
     return _reductions[0].sum(x)
 
 
+def batch_sums(*vectors: Tensor) -> tuple[Tensor, ...]:
+    """Return the sum of each vector over all rows of the batch, in one all-reduce."""
+    if not is_split():
+        return vectors
+    return batch_sum(torch.cat(vectors)).split([len(one) for one in vectors])
+
+
 def gather_rows(x: Tensor, size: int) -> Tensor:
     """Return the rows of the whole batch of `size`, given those of this process."""
     return _reductions[0].gather_rows(x, size)
+
+
+def local_rows(x: Tensor) -> Tensor:
+    """Return the rows of this process, given those of the whole batch."""
+    return _reductions[0].local_rows(x)
 
 
 _local: list[bool] = []

@@ -19,6 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from engram.core.global_batch import is_split, local_rows
+
 SMALL = 4096
 """number of values from which the kernel is used"""
 
@@ -31,6 +33,16 @@ def sample_bernoulli(p: Tensor, generator: torch.Generator) -> Tensor:
     key = torch.randint(2**62, (), generator=generator).item()
     _sample(p.detach().contiguous().view(-1).numpy(), x.view(-1).numpy(), np.uint64(key))
     return x
+
+
+def sample_bernoulli_rows(p_BN: Tensor, generator: torch.Generator, size: int) -> Tensor:
+    """Sample this process's rows of a batch of `size` with the random numbers that one process with all would use."""
+    if not is_split():
+        return sample_bernoulli(p_BN, generator)
+    rows = local_rows(torch.arange(size))
+    whole = p_BN.new_zeros(size, p_BN.shape[1])
+    whole[rows] = p_BN
+    return sample_bernoulli(whole, generator)[rows]
 
 
 @numba.njit(cache=True)

@@ -148,25 +148,6 @@ def average_updates(changes: Mapping[str, Tensor], model: nn.Module) -> dict[str
     return met
 
 
-def gradients(loss: Tensor, model: nn.Module) -> dict[str, Tensor]:
-    """Gradients of a loss by the name of their weight, sharded like the weights; unused weights are left out."""
-    weights = dict(model.named_parameters())
-    for weight in weights.values():
-        weight.grad = None
-    loss.backward(inputs=list(weights.values()))
-    found = {name: weight.grad for name, weight in weights.items() if weight.grad is not None}
-    for weight in weights.values():
-        weight.grad = None
-    return found
-
-
-def set_grads(found: Mapping[str, Tensor], model: nn.Module) -> None:
-    """Set `.grad` of the weights to the mean over the processes of the gradients each has found."""
-    met = average_updates(found, model)
-    for name, weight in model.named_parameters():
-        weight.grad = met.get(name)
-
-
 class AllProcesses:
     """Reductions over a batch whose rows are spread over all processes (core/global_batch.py)."""
 
@@ -178,6 +159,9 @@ class AllProcesses:
 
     def gather_rows(self, x: Tensor, size: int) -> Tensor:
         return all_gather_rows(x, size)
+
+    def local_rows(self, x: Tensor) -> Tensor:
+        return x[rank() :: world_size()]
 
 
 global_batch.install(AllProcesses())

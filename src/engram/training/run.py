@@ -204,7 +204,7 @@ class Run:
             "best": (self.best_step, self.best_value),
             "window": [{name: float(value) for name, value in line.items()} for line in self.window],
             "rng": rng,
-            "learner": self.learner.state_dict(),
+            "learner": distributed.gather_full(self.learner.state_dict(), everywhere=False),
             "batches": self.batches.state_dict(),
         }
         return state | {"other_rngs": others} if others else state

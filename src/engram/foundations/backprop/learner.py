@@ -17,38 +17,36 @@ import torch
 from engram.core.learner import Batch, Metrics
 from engram.foundations.backprop.model import backprop_graph, backprop_matrices, backprop_torch
 from engram.foundations.mlp.model import MLP
-from engram.training import distributed
-from engram.training.learner import micro_batches
+from engram.training.rule_learner import RuleLearner, Updates
 
 METHODS = {"hand": backprop_matrices, "graph": backprop_graph, "torch": backprop_torch}
 """functions that compute the gradients of an MLP"""
 
 
-class BackpropLearner:
+class BackpropLearner(RuleLearner[MLP]):
     """Trains an MLP with gradients by matrix products ("hand"), an expression graph or torch.autograd."""
 
     def __init__(self, model: MLP, method: str, lr: float, momentum: float, steps: int) -> None:
-        self.model, self.method, self.lr, self.momentum, self.steps, self.done = model, method, lr, momentum, steps, 0
-        self.v = [torch.zeros_like(weight) for weight in model.parameters()]
+        super().__init__(model, steps)
+        self.method, self.lr, self.momentum = method, lr, momentum
+        self.v = {name: torch.zeros_like(weight) for name, weight in model.named_parameters()}
 
-    @torch.no_grad()
-    def step(self, batch: Batch) -> Metrics:
-        ((batch, share),) = micro_batches(batch, 1)
-        found = METHODS[self.method](self.model, batch["image"], batch["label"])
+    def find_update(self, rows: Batch) -> tuple[Updates, Metrics]:
+        found = METHODS[self.method](self.model, rows["image"], rows["label"])
+        gradients = [one for pair in zip(found.W, found.b, strict=True) for one in pair]
+        accuracy = (found.logits.argmax(1) == rows["label"]).float().mean()
+        return dict(zip(self.v, gradients, strict=True)), {"loss": found.loss, "accuracy": accuracy}
+
+    def apply_update(self, update: Updates) -> None:
         rate = self.lr * (1 - self.done / self.steps)
-        gradients = [share * one for pair in zip(found.W, found.b, strict=True) for one in pair]
-        distributed.average(gradients)
-        for weight, v, gradient in zip(self.model.parameters(), self.v, gradients, strict=True):
-            v.mul_(self.momentum).add_(gradient)  # (1)
-            weight.sub_(v, alpha=rate)  # (2)
-        self.done += 1
-        accuracy = (found.logits.argmax(1) == batch["label"]).float().mean()
-        return {"loss": share * found.loss, "accuracy": share * accuracy}
+        for name, weight in self.model.named_parameters():
+            self.v[name].mul_(self.momentum).add_(update[name])  # (1)
+            weight.sub_(self.v[name], alpha=rate)  # (2)
 
     def state_dict(self) -> dict[str, Any]:
         return {"done": self.done, "v": self.v}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.done = state["done"]
-        for v, saved in zip(self.v, state["v"], strict=True):
-            v.copy_(saved)
+        for name, saved in state["v"].items():
+            self.v[name].copy_(saved)

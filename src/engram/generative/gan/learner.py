@@ -29,14 +29,15 @@ from torch.nn import functional as F
 
 from engram.core.config import Settings
 from engram.core.errors import EngramError
+from engram.core.global_batch import is_split
 from engram.core.learner import Batch, Metrics
 from engram.generative.gan.model import GAN
-from engram.training import distributed
 from engram.training.ema import EMA
-from engram.training.learner import micro_batches
 from engram.training.optimizer import load_optimizer_state, optimizer_state
+from engram.training.rule_learner import Updates, find_gradients, find_updates, load_whole, set_grads, shard_models
 
 PENALTY_WEIGHT = 10.0
+OPPONENT = {"generator": "discriminator", "discriminator": "generator"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,13 +68,12 @@ class GANLearner:
         self.generator = copy.deepcopy(model.generator)
         self.average = EMA(model.generator, self.generator, config.ema_decay)
         normed = any(isinstance(module, nn.BatchNorm2d) for module in model.discriminator.modules())
-        if distributed.world_size() > 1 and config.loss == "wgan-gp" and normed:
+        if is_split() and config.loss == "wgan-gp" and normed:
             raise EngramError(
                 "The gradient penalty differentiates twice, and batch normalization in several processes only once: "
                 "add --no-discriminator-norm."
             )
-        for part in (model.discriminator, model.generator, self.generator):
-            distributed.shard(part)
+        shard_models(model.discriminator, model.generator, self.generator)
         self.networks = {"generator": self.generator, "discriminator": model.discriminator}
         self.lrs, betas = {"generator": config.lr, "discriminator": config.discriminator_lr}, (config.beta1, 0.99)
         self.optimizers = {
@@ -98,14 +98,16 @@ class GANLearner:
 
     def _update(self, name: str, batch: Batch, loss_of: Callable[..., tuple[Tensor, Metrics]]) -> Metrics:
         """Take one optimizer step of one network; the other one stays as it is."""
-        ((part, share),) = micro_batches(batch, 1)
-        network = self.networks[name]
-        with distributed.unsharded(self.model.discriminator), distributed.unsharded(self.generator):
-            loss, metrics = loss_of(**part)
-            grads = distributed.gradients(share * loss, network)
-        distributed.set_grads(grads, network)
+        network, other = self.networks[name], self.networks[OPPONENT[name]]
+
+        def rule(rows: Batch) -> tuple[Updates, Metrics]:
+            loss, metrics = loss_of(**rows)
+            return find_gradients(loss, network), metrics
+
+        gradients, metrics = find_updates(rule, batch, network, other)
+        set_grads(gradients, network)
         self.optimizers[name].step()
-        return {key: share * value for key, value in metrics.items()}
+        return metrics
 
     def _discriminator_loss(self, x: Tensor, z: Tensor) -> tuple[Tensor, Metrics]:
         D, real = self.model.discriminator, self.model.config.normalize(x)
@@ -138,14 +140,14 @@ class GANLearner:
     def state_dict(self) -> dict[str, Any]:
         return {
             "done": self.done,
-            "generator": distributed.gather_full(self.generator.state_dict(), everywhere=False),
+            "generator": self.generator.state_dict(),
             "averaged": self.average.done,
             "optimizers": dict(zip(self.optimizers, optimizer_state(list(self.optimizers.values())), strict=True)),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.done, self.average.done = state["done"], state["averaged"]
-        distributed.load_full(self.generator, state["generator"])
+        load_whole(self.generator, state["generator"])
         for name, optimizer in self.optimizers.items():
             load_optimizer_state(optimizer, state["optimizers"][name])
 

@@ -24,8 +24,6 @@ from torch import Tensor
 from engram.core.config import Settings
 from engram.core.learner import Batch, Metrics
 from engram.memory.predictive_coding.model import PredictiveCoding
-from engram.training import distributed
-from engram.training.learner import micro_batches
 from engram.training.optimizer import (
     OptimizerConfig,
     build_optimizers,
@@ -33,6 +31,7 @@ from engram.training.optimizer import (
     optimizer_state,
     optimizer_step,
 )
+from engram.training.rule_learner import RuleLearner, Updates, find_gradients, set_grads, shard_models
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,47 +44,45 @@ class InferenceConfig(Settings):
     """maximum inference steps per training step"""
 
 
-class PredictiveCodingLearner:
+class PredictiveCodingLearner(RuleLearner[PredictiveCoding]):
     """Predictive coding learner: clamp both ends, infer the hidden layers, apply the local updates."""
 
     def __init__(
         self, model: PredictiveCoding, inference: InferenceConfig, optimization: OptimizerConfig, steps: int
     ) -> None:
-        self.model, self.inference, self.optimization, self.steps, self.done = model, inference, optimization, steps, 0
+        super().__init__(model, steps)
+        self.inference, self.optimization = inference, optimization
         for weight in model.parameters():
             weight.requires_grad_(True)  # for the optimizer, which takes (1) and (2) as gradients
-        distributed.shard(model)
+        shard_models(model)
         self.optimizers = list(build_optimizers(model, optimization))
 
-    def step(self, batch: Batch) -> Metrics:
-        ((part, share),) = micro_batches(batch, 1)
+    def find_update(self, rows: Batch) -> tuple[Updates, Metrics]:
         learn = self._backprop if self.inference.learning == "backprop" else self._local_updates
-        with distributed.unsharded(self.model):
-            found, metrics = learn(part["bottom"], part["top"])
-        distributed.set_grads({name: share * gradient for name, gradient in found.items()}, self.model)
-        metrics = {name: share * value for name, value in metrics.items()}
-        self.done += 1
-        optimizer_step(self.optimizers, self.optimization.lr_factor(self.done / self.steps))
-        return metrics
+        return learn(rows["bottom"], rows["top"])
 
-    @torch.no_grad()
-    def _local_updates(self, bottom: Tensor, top: Tensor) -> tuple[dict[str, Tensor], Metrics]:
+    def apply_update(self, update: Updates) -> None:
+        set_grads(update, self.model)
+        optimizer_step(self.optimizers, self.optimization.lr_factor((self.done + 1) / self.steps))
+
+    def _local_updates(self, bottom: Tensor, top: Tensor) -> tuple[Updates, Metrics]:
         state, before = self.model.infer_hidden(bottom, top, self.inference.inference_steps)
-        found: dict[str, Tensor] = {}
+        found: Updates = {}
         for i, e in enumerate(state.e):
             found |= self._local_gradient(i, state.x[i + 1], e)
         return found, {"loss": before.mean(), "energy": state.F_B.mean()}
 
-    def _local_gradient(self, i: int, above_BD: Tensor, e_BD: Tensor) -> dict[str, Tensor]:
+    def _local_gradient(self, i: int, above_BD: Tensor, e_BD: Tensor) -> Updates:
         """The negative updates, as gradients for the optimizer."""
         each, rate_BD = -1 / len(e_BD), self.model.sigma(above_BD)
         found = {f"M.{i}": each * rate_BD.T @ e_BD, f"beta.{i}": each * e_BD.sum(0)}  # (1)
         return found if self.model.config.tied else found | {f"W.{i}": each * e_BD.T @ rate_BD}  # (2)
 
-    def _backprop(self, bottom: Tensor, top: Tensor) -> tuple[dict[str, Tensor], Metrics]:
+    @torch.enable_grad()
+    def _backprop(self, bottom: Tensor, top: Tensor) -> tuple[Updates, Metrics]:
         away = bottom - self.model(top)
         loss = 0.5 * away.square().sum(1).mean() / self.model.config.bottom_variance
-        return distributed.gradients(loss, self.model), {"loss": loss.detach()}
+        return find_gradients(loss, self.model), {"loss": loss.detach()}
 
     def to(self, device: torch.device) -> None:
         self.model.to(device)

@@ -33,10 +33,11 @@ from torch.nn import functional as F
 
 from engram.core.config import Settings
 from engram.core.errors import EngramError
+from engram.core.global_batch import batch_sums, gather_rows, local_rows
 from engram.core.learner import Batch, Metrics
 from engram.memory.rbm.model import RBM
-from engram.nn.bernoulli import sample_bernoulli
-from engram.training import distributed
+from engram.nn.bernoulli import sample_bernoulli, sample_bernoulli_rows
+from engram.training.rule_learner import RuleLearner, Updates, gather_whole, shard_like_weights, shard_models
 
 MEAN_RATE = 0.01
 """rate of the running means of centered units"""
@@ -98,45 +99,33 @@ class ParallelTempering:
         return -(k_R11[..., 0] * (v_RBV @ rbm.b)) - F.softplus(k_R11 * (v_RBV @ rbm.W + rbm.c)).sum(-1)  # (5)
 
 
-class ContrastiveDivergence:
+class ContrastiveDivergence(RuleLearner[RBM]):
     """Learner of an RBM: statistics of the data minus statistics of the fantasy particles, without a loss."""
 
     def __init__(
         self, model: RBM, config: ContrastiveDivergenceConfig, batch: int, steps: int, generator: torch.Generator
     ) -> None:
-        self.model, self.config, self.steps, self.generator, self.batch = model, config, steps, generator, batch
-        self.done = 0
+        super().__init__(model, steps)
+        self.config, self.generator, self.batch = config, generator, batch
         self.means = {"visible": torch.sigmoid(model.b), "hidden": torch.sigmoid(model.c)}
         self.particles_BV: Tensor | None = None
         if config.persistent:
-            particles = {"rows": sample_bernoulli(torch.sigmoid(model.b).expand(batch, -1), generator)}
-            self.particles_BV = distributed.shard_batch(particles)["rows"]
+            self.particles_BV = local_rows(sample_bernoulli(torch.sigmoid(model.b).expand(batch, -1), generator))
         self.tempering: ParallelTempering | None = None
         if config.temperatures > 1:
             chains = torch.sigmoid(model.b).expand(config.temperatures, batch, -1)
             self.tempering = ParallelTempering(model, sample_bernoulli(chains, generator))
-
-        distributed.shard(model)
+        shard_models(model)
         self.update = {name: torch.zeros_like(value) for name, value in model.named_parameters()}
 
-    @torch.no_grad()
-    def step(self, batch: Batch) -> Metrics:
-        with distributed.unsharded(self.model):
-            visible = distributed.shard_batch(batch)["visible"]
-            local, metrics = self._compute_update(visible, each=distributed.world_size() / self.batch)
-        update = distributed.average_updates(local, self.model)
-        self._apply_update({name: update[name].add_(self.update[name], alpha=self.config.momentum) for name in update})
-        self.done += 1
-        return metrics
-
-    def _compute_update(self, V_BV: Tensor, each: float) -> tuple[dict[str, Tensor], Metrics]:
-        """Return (1) to (3) without the learning rate, summed over these rows with the weight `each`, and metrics."""
-        rbm, config = self.model, self.config
+    def find_update(self, rows: Batch) -> tuple[Updates, Metrics]:
+        """Return (1) to (3) without the learning rate, as means over these rows, and metrics."""
+        rbm, config, V_BV = self.model, self.config, rows["visible"]
         H_BH = rbm.prob_hidden(V_BV)
         if self.tempering is not None:
             for _ in range(config.gibbs_steps):
                 v_BV = self.tempering.step(self.generator)
-            v_BV = v_BV[distributed.rank() :: distributed.world_size()]
+            v_BV = local_rows(v_BV)
         else:
             h_BH = self._draw(H_BH if self.particles_BV is None else rbm.prob_hidden(self.particles_BV), self.generator)
             P_BV = rbm.prob_visible(h_BH)
@@ -144,9 +133,8 @@ class ContrastiveDivergence:
         h_BH = rbm.prob_hidden(v_BV)
         if self.particles_BV is not None:
             self.particles_BV = v_BV
-        sums = [each * x.sum(0) for x in (V_BV, v_BV, H_BH, h_BH)]
-        distributed.average(sums)
-        mean_V, model_V, mean_H, model_H = sums
+        mean_V, model_V, mean_H, model_H = batch_sums(*(x.sum(0) * (1 / self.batch) for x in (V_BV, v_BV, H_BH, h_BH)))
+        each = 1 / len(V_BV)
         if config.centered:
             m_V, n_H = self.means["visible"].lerp_(mean_V, MEAN_RATE), self.means["hidden"].lerp_(mean_H, MEAN_RATE)
             dW = torch.mm((V_BV - m_V).T, H_BH - n_H)
@@ -155,45 +143,39 @@ class ContrastiveDivergence:
             dW = torch.mm(V_BV.T, H_BH).addmm_(v_BV.T, h_BH, beta=each, alpha=-each)  # (1)
         metrics = {"mean_difference": (mean_V - model_V).abs().mean()}
         if not config.persistent:
-            metrics["reconstruction"] = each * len(V_BV) * F.mse_loss(P_BV, V_BV)
+            metrics["reconstruction"] = F.mse_loss(P_BV, V_BV)
         return {"W": dW, "b": mean_V - model_V, "c": mean_H - model_H}, metrics  # (2)
 
     def _draw(self, p_BN: Tensor, generator: torch.Generator) -> Tensor:
-        """Sample Bernoulli units as a single process with all rows would."""
-        if distributed.world_size() == 1:
-            return sample_bernoulli(p_BN, generator)
-        rows = slice(distributed.rank(), None, distributed.world_size())
-        whole = p_BN.new_zeros(self.batch, p_BN.shape[1])
-        whole[rows] = p_BN
-        return sample_bernoulli(whole, generator)[rows].contiguous()
+        return sample_bernoulli_rows(p_BN, generator, self.batch)
 
-    def _apply_update(self, update: dict[str, Tensor]) -> None:
-        """Update weights and biases; centered biases by (4)."""
-        rbm, config, self.update = self.model, self.config, update
+    def apply_update(self, update: Updates) -> None:
+        """Update weights and biases with momentum; centered biases by (4)."""
+        rbm, config = self.model, self.config
+        self.update = {name: update[name].add_(self.update[name], alpha=config.momentum) for name in update}
         rate = config.lr * (1 - self.done / self.steps if config.lr_decay else 1)
-        rbm.W.mul_(1 - rate * config.weight_decay).add_(update["W"], alpha=rate)
-        rbm.b.add_(update["b"], alpha=rate)
-        rbm.c.add_(update["c"], alpha=rate)
+        rbm.W.mul_(1 - rate * config.weight_decay).add_(self.update["W"], alpha=rate)
+        rbm.b.add_(self.update["b"], alpha=rate)
+        rbm.c.add_(self.update["c"], alpha=rate)
         if config.centered:
-            dW = distributed.gather_full(update["W"])
-            rbm.b.sub_(distributed.distribute_like(dW @ self.means["hidden"], rbm.b), alpha=rate)  # (4)
-            rbm.c.sub_(distributed.distribute_like(dW.T @ self.means["visible"], rbm.c), alpha=rate)
+            dW = gather_whole(self.update["W"])
+            offsets = {"b": dW @ self.means["hidden"], "c": dW.T @ self.means["visible"]}
+            offsets = shard_like_weights(offsets, rbm)
+            rbm.b.sub_(offsets["b"], alpha=rate)  # (4)
+            rbm.c.sub_(offsets["c"], alpha=rate)
 
     def state_dict(self) -> dict[str, Any]:
-        update, generator = distributed.gather_full(self.update, everywhere=False), self.generator.get_state()
-        state = {"done": self.done, "update": update, "means": self.means, "generator": generator}
+        state = {"done": self.done, "update": self.update, "means": self.means, "generator": self.generator.get_state()}
         if self.tempering is not None:
             state["chains"] = self.tempering.v_RBV
         if self.particles_BV is not None:
-            state["particles"] = distributed.all_gather_rows(self.particles_BV, self.batch)
+            state["particles"] = gather_rows(self.particles_BV, self.batch)
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.done = state["done"]
-        particles = {"rows": state["particles"]} if "particles" in state else None
-        self.particles_BV = None if particles is None else distributed.shard_batch(particles)["rows"]
-        for name, value in self.update.items():
-            self.update[name] = distributed.distribute_like(state["update"][name], value)
+        self.particles_BV = local_rows(state["particles"]) if "particles" in state else None
+        self.update = shard_like_weights(state["update"], self.model)
         for name, value in state["means"].items():
             self.means[name].copy_(value)
         if self.tempering is not None:
