@@ -32,7 +32,9 @@ def peer_class(coding: Coding) -> type[nn.Module]:
             self.first, self.second = (nn.Linear(a, b) for a, b in ((784, HIDDEN), (HIDDEN, 10)))
             self.first.load_state_dict(model.layers[0].state_dict())
             self.second.load_state_dict(model.layers[1].state_dict())
-            self.hidden = snntorch.Leaky(beta=model.config.beta, spike_grad=surrogate.atan(alpha=model.config.slope))
+            self.hidden = snntorch.Leaky(
+                beta=model.config.beta, spike_grad=surrogate.atan(alpha=model.config.surrogate_slope)
+            )
             self.out = snntorch.Leaky(beta=model.config.beta, reset_mechanism="none")
 
         def forward(self, x_BCHW: Tensor) -> Tensor:

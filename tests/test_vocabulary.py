@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -124,18 +125,21 @@ TERMS = {
 """terms of the field, and the file in which each must be found"""
 PRIVATE = """
     together own everyone meet give full take like spread keeping whole divided from_first any_of alone Descent descent
-    Gradient Windows Rounds Same Average cut stretch things pictures division plain voucher aside chosen moved
-    Roaming Elsewhere no_larger_than catalogue Ask Subject probe change aloud per_step go go_on carry_on advance seal
-    claim settle fill alike answer obey carry_out complain KeyValues Choice textbook turned packed asked Writer Reader
-    speculate through_time Looped Minimal hold Contrast dreams Tempering replicas Wish film DOUBT Contest player
+    Gradient Source Batches Windows Rounds Same Average cut stretch things pictures division plain voucher aside chosen
+    moved Roaming Elsewhere no_larger_than catalogue Ask Subject probe change aloud per_step go go_on carry_on advance
+    seal claim settle fill alike answer obey carry_out complain KeyValues Choice textbook turned packed asked Writer
+    Reader speculate through_time Looped Minimal hold Contrast dreams Tempering replicas Wish film DOUBT Contest player
     Adversarial Levels noising Way way Moment clean forget Coding Down Up draws Exam marks judge_of own_marks chance
     Settling Race Racing Remedies Deep Plain Greedy ByOneself SideBySide Withstanding depth overfitting optimisers
     approximation Assembly Held Flow Passing Living Timed Balanced Threat Guess slope anywhere withstood examine nobody
     Assault Defence continuing language coded timed quality how_well told continued read_along speaker seer matcher
     filler begun bare spoken made door desk asks DOINGS shelf workshop Obedient Conversation brought passages
-    mathematics heat settling remedies race lens arcs drawn opened said looked sampled measured kept
+    mathematics heat settling remedies race lens arcs drawn opened said looked sampled measured kept Link picture
+    slowest_hz fastest_hz lowest highest read_ms rest_lr stretches tokeniser judge_lr
 """.split()  # noqa: SIM905 (a list of words reads better)
-"""private words of old, which are the names of no module, class, function or flag"""
+"""private words of old, which are the names of no module, class, function, method, argument or field"""
+ELSEWHERE = {"packed", "settings", "passages"}
+"""words of the field within a class or a function: packed bits, settings of a config.json, passages to search"""
 FLAGS = """
     every keep clip hold accumulate recompute rest_lr tokens stretches tokeniser most repetition place inside pre rules
     code draws deviation bound memory replicas noising forget predict slowest_hz fastest_hz lowest highest read_ms wait
@@ -171,14 +175,31 @@ def test_a_term_of_the_field_is_found_where_it_belongs(term, file):
 
 
 def public_names(file: Path) -> set[str]:
-    """Return the names of a module, its classes and its functions."""
-    tree = ast.parse(file.read_text())
-    names = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
-    return {file.stem, *names}
+    """Return the names of a module, its classes and functions, and of their public methods, fields and arguments."""
+    return {file.stem, *names_in(ast.parse(file.read_text()).body)}
+
+
+def names_in(body: list[ast.stmt], within: bool = False) -> Iterator[str]:
+    """Yield public names of a module or of a class, and the arguments of its functions."""
+    for node in body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield node.name
+            yield from names_in(node.body, within=True)
+        elif isinstance(node, ast.FunctionDef) and (not node.name.startswith("_") or node.name == "__init__"):
+            yield from {node.name} - (ELSEWHERE if within else set())
+            arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+            yield from {argument.arg for argument in arguments} - ELSEWHERE
+        elif within and isinstance(node, ast.AnnAssign):
+            yield from {ast.unparse(node.target)} - ELSEWHERE
+
+
+def test_names_of_methods_arguments_and_fields_are_seen():
+    code = "class A:\n    b: int\n    def c(self, d): ...\n    def _e(self): ...\ndef f(*, g): ...\nclass _H: ..."
+    assert set(names_in(ast.parse(code).body)) == {"A", "b", "c", "self", "d", "f", "g"}
 
 
 @pytest.mark.parametrize("file", sorted(SOURCE.rglob("*.py")), ids=lambda file: str(file.relative_to(SOURCE)))
-def test_no_module_class_or_function_has_a_private_name(file):
+def test_no_name_is_a_private_one(file):
     assert not public_names(file) & set(PRIVATE)
 
 

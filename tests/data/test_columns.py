@@ -49,4 +49,4 @@ def test_bitmaps_unpack_to_the_pictures_they_were_made_of():
 
 @pytest.mark.parametrize("column", [Strings.from_texts(["a", "b", "c"]), ["a", "b", "c"]])
 def test_a_split_takes_rows_of_strings(column):
-    assert list(Split({"text": column}).take(torch.tensor([2, 0]))["text"]) == ["c", "a"]
+    assert list(Split({"text": column}).select(torch.tensor([2, 0]))["text"]) == ["c", "a"]

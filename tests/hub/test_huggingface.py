@@ -223,7 +223,7 @@ def test_a_clip_with_unlike_encoders(tmp_path):
     ),
     (ViT(ViT.Config(**SMALL, qk_norm="layer-no-affine")), "qk_norm must be 'none', not 'layer-no-affine'"),
     (CLIP(CLIP.Config(**CLIPS, eos_id=2)), "eos_id must not be 2"),
-    (MLP(MLP.Config()), "A MLP has no counterpart in transformers; BERT, CLIP, GPT"),
+    (MLP(MLP.Config()), "An MLP has no counterpart in transformers; BERT, CLIP, GPT"),
 ])  # fmt: skip
 def test_models_without_a_counterpart_there(tmp_path, model, said):
     with pytest.raises(EngramError) as refused:

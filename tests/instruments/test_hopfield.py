@@ -69,14 +69,14 @@ def test_the_negative_of_a_pattern_is_a_spurious_state(call_endpoint):
 def test_all_at_once_it_can_go_to_and_fro(call_endpoint):
     """Given is what has nothing in common with the one stored pattern: each unit hears only minus itself."""
     own = [digits(torch.tensor([1.0, -1.0] * 50))]
-    _, answer = call_endpoint("hopfield", drawing=digits(torch.ones(100)), stored=[], own=own, synchronous=True)
+    _, answer = call_endpoint("hopfield", drawing=digits(torch.ones(100)), stored=[], drawings=own, synchronous=True)
     assert answer["kind"] == "cycle"
     assert len(answer["changes"]) < 10
 
 
 def test_what_was_drawn_can_be_stored(call_endpoint):
     drawing = digits(torch.tensor([1.0] * 37 + [-1.0] * 63))
-    _, answer = call_endpoint("hopfield", drawing=drawing, stored=["moon"], own=[drawing])
+    _, answer = call_endpoint("hopfield", drawing=drawing, stored=["moon"], drawings=[drawing])
     assert answer["names"] == ["moon", "own 1"]
     assert '"own 1"' in answer["text"]
 
@@ -123,8 +123,8 @@ def test_the_gallery_has_every_pattern_of_the_data(call_endpoint):
         ("hopfield", {"stored": []}, "Nothing is stored"),
         ("hopfield", {"stored": ["moon", "moon"]}, "twice"),
         ("hopfield", {"drawing": "f" * 26}, "drawing must be 25"),
-        ("hopfield", {"own": [7]}, "own must be 25"),
-        ("hopfield", {"own": ["0" * 25] * 21}, "20 drawings at most"),
+        ("hopfield", {"drawings": [7]}, "drawings must be 25"),
+        ("hopfield", {"drawings": ["0" * 25] * 21}, "20 drawings at most"),
         ("hopfield", {"rule": "rote"}, 'no rule "rote"'),
         ("hopfield", {"seed": -1}, "seed must be"),
         ("hopfield.modern", {"beta": 0.0}, "beta must be above 0"),

@@ -58,7 +58,7 @@ def test_a_leaky_neuron_does_not_move_while_it_waits(call_endpoint):
 
 
 def test_a_drawn_current_is_joined_by_lines(call_endpoint):
-    _, answer = call_endpoint("neuron", stimulus={"kind": "drawn", "drawn": [0, 10, -5]}, duration_ms=100)
+    _, answer = call_endpoint("neuron", stimulus={"kind": "drawn", "points": [0, 10, -5]}, duration_ms=100)
     t = unpacked(answer["t"]) - 0.005  # during a step the current is that of its middle
     assert np.allclose(unpacked(answer["J"]), np.interp(t, [0, 50, 100], [0, 10, -5]), atol=1e-4)
 
@@ -131,9 +131,9 @@ def test_what_stands_still_meets_where_the_neuron_rests(call_endpoint):
         ({"hodgkin_huxley": {"g_L": 0.0}}, "g_L"),
         ({"lif": {"tau_m_ms": math.nan}}, "tau_m_ms"),
         ({"stimulus": {"amplitude": 1e6}}, "amplitude"),
-        ({"stimulus": {"drawn": [0.0] * 1001}}, "drawn"),
-        ({"stimulus": {"drawn": []}}, "drawn"),
-        ({"stimulus": {"kind": "drawn", "drawn": [math.inf]}}, "drawn"),
+        ({"stimulus": {"points": [0.0] * 1001}}, "points"),
+        ({"stimulus": {"points": []}}, "points"),
+        ({"stimulus": {"kind": "drawn", "points": [math.inf]}}, "points"),
         ({"stimulus": {"kind": "step", "onset_ms": 50, "offset_ms": 20}}, "offset_ms"),
         ({"stimulus": {"kind": "triangle"}}, "triangle"),
         ({"cell": "izhikevich"}, "izhikevich"),

@@ -59,7 +59,8 @@ def deliver(name, place, progress):
     package(place)
 sources.CLIENTS["pip"] = deliver
 sha256 = hashlib.sha256(package(Path(folder).parent).read_bytes()).hexdigest()
-registry.register_downloaded("tiny", sources.Source(read, sources.Archive("pip", "tiny==1", ("numbers.bin",), sha256)),
+archive = sources.Archive("pip", "tiny==1", ("numbers.bin",), sha256)
+registry.register_downloaded("tiny", sources.DataSource(read, archive),
     title="", kind="", license="", columns={"label": "int64", "text": "str"}, sizes={"train": 3})
 result = fetch.fetch_dataset(registry.get_entry("tiny")).splits["train"]["label"].tolist()
 """,

@@ -198,7 +198,7 @@ TABLE = {
         ("", "engram export needs RUN"),
         ("{mlp} --to pdf", "--to must be hf, onnx or word2vec"),
         ("{mlp} --to word2vec", "--to word2vec is for word vectors"),
-        ("{mlp} --to hf", "A MLP has no counterpart in transformers"),
+        ("{mlp} --to hf", "An MLP has no counterpart in transformers"),
         ("{gpt} --to hf --out {gpt}", "holds a run, whose files would be replaced"),
     ],
     "data": [

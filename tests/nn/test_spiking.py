@@ -25,7 +25,7 @@ def gradient(outputs, I):  # noqa: E741
 @pytest.mark.parametrize("truncate", [0, 4])
 @pytest.mark.parametrize("name", get_args(Surrogate))
 def test_the_kernel_computes_what_the_steps_compute(name, truncate):
-    leak = Leaky(surrogate=name, slope=3.0, truncate=truncate, beta=0.8, theta=0.7)
+    leak = Leaky(surrogate=name, surrogate_slope=3.0, truncate=truncate, beta=0.8, theta=0.7)
     I = current(17, 3, 900)  # noqa: E741
     fast, clear = leaky(I, leak), reference_leaky(I, leak)
     assert torch.equal(fast[0], clear[0])
@@ -64,21 +64,21 @@ def test_spikes_and_gradients_are_those_of_snntorch(name, slope, peer):
         spikes.append(spike)
         membranes.append(membrane)
     other = torch.stack(spikes), torch.stack(membranes)
-    mine = leaky(I, Leaky(beta=0.9, surrogate=name, slope=slope))
+    mine = leaky(I, Leaky(beta=0.9, surrogate=name, surrogate_slope=slope))
     assert torch.equal(mine[0], other[0])
     torch.testing.assert_close(mine[1], other[1])
     torch.testing.assert_close(gradient(mine, I), gradient(other, I), atol=1e-5, rtol=1e-4)
 
 
 def test_double_precision_goes_step_by_step():
-    leak = Leaky(surrogate="triangle", slope=0.2)
+    leak = Leaky(surrogate="triangle", surrogate_slope=0.2)
     I = current(6, 2, 3).detach().double().requires_grad_()  # noqa: E741
     assert leaky(I, leak)[1].dtype == torch.float64
     assert torch.autograd.gradcheck(lambda I: leaky(I, Leaky(theta=1e9, surrogate="straight"))[1], I)  # noqa: E741
 
 
 @pytest.mark.parametrize(
-    "changes", [{"beta": 1.5}, {"theta": 0.0}, {"slope": -1.0}, {"truncate": -1}, {"surrogate": "arctan2"}]
+    "changes", [{"beta": 1.5}, {"theta": 0.0}, {"surrogate_slope": -1.0}, {"truncate": -1}, {"surrogate": "arctan2"}]
 )
 def test_what_cannot_be_is_refused(changes):
     with pytest.raises(EngramError, match=next(iter(changes))):

@@ -172,7 +172,7 @@ def test_a_study_that_is_opened_again_goes_on_as_it_would_have(tmp_path):
         finish(one, number % 5)
         finish(study(tmp_path / "again"), number % 5)
     again = study(tmp_path / "again")
-    assert [trial.drawn for trial in again.trials()] == [trial.drawn for trial in one.trials()]
+    assert [trial.params for trial in again.trials()] == [trial.params for trial in one.trials()]
     assert study(tmp_path).trials() == one.trials()
 
 
@@ -202,7 +202,7 @@ def test_a_finite_space_is_tried_without_repetition(tmp_path):
     one = study(tmp_path, hidden="8,16,32", batch="2:4")
     for _ in range(9):
         finish(one, 0.5)
-    assert len({tuple(trial.drawn.values()) for trial in one.trials()}) == 9
+    assert len({tuple(trial.params.values()) for trial in one.trials()}) == 9
 
 
 def test_combinations_that_the_recipe_refuses_are_not_drawn(tmp_path):
@@ -252,7 +252,7 @@ COMMAND = [
 
 def outcome(found):
     """What must be equal between two sweeps that are the same."""
-    return [(trial.number, trial.drawn, trial.state, trial.value, trial.values) for trial in found.study.trials()]
+    return [(trial.number, trial.params, trial.state, trial.value, trial.values) for trial in found.study.trials()]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from engram.cli.catalog import catalog
 from engram.cli.flags import parse_settings
 from engram.cli.help import print_help, wants_help
 from engram.core.config import Settings, controls
-from engram.core.errors import EngramError
+from engram.core.errors import EngramError, with_article
 
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 HELP = """/system TEXT   set the system message, or remove it
@@ -66,7 +66,7 @@ def open_chat(source: str, options: ChatOptions, params: Any) -> Any:
 
     model: Any = load(source, quantized=True)
     if not hasattr(model, "make_decoder") or model.tokenizer is None:
-        raise EngramError(f"{source} holds a {type(model).__name__}, which does not write text.")
+        raise EngramError(f"{source} holds {with_article(type(model).__name__)}, which does not write text.")
     model = model if options.bits == 32 else quantize(model, options.bits)
     model.cache_bits = options.cache_bits
     chat = Chat(model, params, options.max_new_tokens, options.stop, generator(options.seed, "sample"))

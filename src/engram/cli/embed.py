@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from engram.cli.flags import call
-from engram.core.errors import EngramError
+from engram.core.errors import EngramError, with_article
 
 
 def command(argv: Sequence[str]) -> int:
@@ -81,5 +81,7 @@ def load_embedder(source: str) -> Any:
 
     model = load(source)
     if not isinstance(getattr(model, "embed", None), TextEmbedder):
-        raise EngramError(f"{source} holds a {type(model).__name__}, which gives no vectors of texts: try minilm.")
+        raise EngramError(
+            f"{source} holds {with_article(type(model).__name__)}, which gives no vectors of texts: try minilm."
+        )
     return model.embed

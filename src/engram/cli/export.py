@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from engram.cli.flags import call
-from engram.core.errors import EngramError
+from engram.core.errors import EngramError, with_article
 
 
 def command(argv: Sequence[str]) -> int:
@@ -39,7 +39,9 @@ def write_export(source: str, to: str, out: Path | None) -> Path:
     path = Path(source)
     if to == "word2vec":
         if not isinstance(model, Word2Vec):
-            raise EngramError(f"{source} holds a {type(model).__name__}, and --to word2vec is for word vectors.")
+            raise EngramError(
+                f"{source} holds {with_article(type(model).__name__)}, and --to word2vec is for word vectors."
+            )
         return WordVectors.from_model(model, get_words(model.tokenizer)).save(out or path / "vectors.txt")  # type: ignore[arg-type]
     classes: tuple[str, ...] = ()
     if is_run(source):

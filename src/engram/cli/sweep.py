@@ -213,7 +213,7 @@ def print_result(sweep: "Sweep", report: Path) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(
         f"\nTrial {best.number} is the best; its run is in [cyan]{escape(str(sweep.folder(best)))}[/cyan]. "
-        f"Train it anew with:\n[cyan]{escape(run_command(sweep.space.apply(best.drawn)))}[/cyan]\n"
+        f"Train it anew with:\n[cyan]{escape(run_command(sweep.space.apply(best.params)))}[/cyan]\n"
         f"[cyan]{escape(str(report))}[/cyan]"
     )
 
@@ -232,6 +232,6 @@ def as_json(sweep: "Sweep") -> dict[str, Any]:
     return {
         "sweep": str(sweep.path),
         "metric": sweep.metric,
-        "best": {**trial_json(best), "command": run_command(sweep.space.apply(best.drawn))},
+        "best": {**trial_json(best), "command": run_command(sweep.space.apply(best.params))},
         "trials": [trial_json(trial) for trial in sweep.study.trials()],
     }

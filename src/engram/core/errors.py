@@ -5,6 +5,8 @@ from collections.abc import Iterable
 
 LONGEST = 2000
 """characters of a sentence: what a file or a message puts into one may be longer than anybody reads"""
+PRONOUNCED = ("LIF", "NEF")
+"""abbreviations that are read as words"""
 
 
 class EngramError(Exception):
@@ -30,6 +32,12 @@ def nearest(name: str, options: Iterable[str]) -> str:
 
 class RemoteError(EngramError):
     """An error in another process of the same run, which reports it."""
+
+
+def with_article(name: str) -> str:
+    """Return the name of a class behind its article, by its sound: "a GAN", "an MLP"."""
+    spelled = name[1:2].isupper() and name not in PRONOUNCED
+    return f"{'an' if name[0] in ('AEFHILMNORSX' if spelled else 'AEIOU') else 'a'} {name}"
 
 
 def unknown(kind: str, name: str, options: Iterable[str]) -> EngramError:

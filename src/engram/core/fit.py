@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self, cast
 
-
 _runs: list[Callable[..., Any]] = []
 
 

@@ -19,7 +19,7 @@ from engram.core.seeding import check_seed
 D = TypeVar("D")
 
 
-class Batches(Protocol):
+class BatchIterator(Protocol):
     """Endless batches with a position that can be saved."""
 
     def __next__(self) -> Batch: ...
@@ -165,7 +165,7 @@ class Recipe(Settings, ABC, Generic[M, D]):
         """Build a fresh model and its learner."""
 
     @abstractmethod
-    def batches(self, data: D) -> Batches:
+    def batches(self, data: D) -> BatchIterator:
         """The training batches."""
 
     @abstractmethod

@@ -91,7 +91,7 @@ def _hold_out_last(split: Split, by: Unit) -> dict[str, Segments]:
     """Return segments of the first 95 % for training and the last 5 % for validation."""
     place = len(split) - max(1, len(split) // 20)
     first, last = torch.arange(place), torch.arange(place, len(split))
-    return {"train": _segment_rows(split.take(first), by), "valid": _segment_rows(split.take(last), by)}
+    return {"train": _segment_rows(split.select(first), by), "valid": _segment_rows(split.select(last), by)}
 
 
 def _has_texts(path: Path) -> bool:

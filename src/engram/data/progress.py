@@ -66,5 +66,5 @@ class Progress:
         """Set the total number of bytes; 0 means unknown."""
         self.bar.update(self.task, total=count or None)
 
-    def advance(self, count: int) -> None:
+    def update(self, count: int) -> None:
         self.bar.update(self.task, advance=count)

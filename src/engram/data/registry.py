@@ -7,7 +7,7 @@ from typing import Any
 
 from engram.core.errors import EngramError, unknown
 from engram.data.dataset import Info, Parts
-from engram.data.sources import Source
+from engram.data.sources import DataSource
 
 Builder = Callable[..., Parts]
 
@@ -17,7 +17,7 @@ class Entry:
     """A data set: its description, and either the function that generates it or its sources."""
 
     info: Info
-    sources: tuple[Source, ...] = ()
+    sources: tuple[DataSource, ...] = ()
     generate: Builder | None = None
     """function of the options of `load` that generates the data"""
     arrange: Builder | None = None
@@ -58,7 +58,7 @@ def register_generated(name: str, **about: Any) -> Callable[[Builder], Builder]:
     return register
 
 
-def register_downloaded(name: str, *sources: Source, arrange: Builder | None = None, **about: Any) -> None:
+def register_downloaded(name: str, *sources: DataSource, arrange: Builder | None = None, **about: Any) -> None:
     """Register a data set that is downloaded from the first source that delivers; `about` completes its `Info`."""
     first = sources[0].archives[0]
     sha256 = first.sha256 or first.contents[0]

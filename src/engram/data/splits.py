@@ -39,7 +39,7 @@ def split_by(order: Tensor, split: Split, sizes: Mapping[str, int]) -> dict[str,
 def _view(split: Split, rows: Tensor) -> Split:
     bitmaps = {name: column.view(rows) for name in split if isinstance(column := split[name], Bitmaps)}
     rest = Split({name: split[name] for name in split if name not in bitmaps})
-    return Split({**bitmaps, **rest.take(rows).columns})
+    return Split({**bitmaps, **rest.select(rows).columns})
 
 
 def split_text(text: str) -> tuple[str, str]:

@@ -101,7 +101,7 @@ class Feature:
 
     name: str
     kind: Kind
-    fill: float = 0.0
+    fill_value: float = 0.0
     """number or time in place of a missing one: the median"""
     indicator: bool = False
     """whether a column indicates missing values"""
@@ -120,13 +120,13 @@ class Feature:
             if not len(known):
                 return None
             integer = bool((known == np.rint(known)).all())
-            return cls(name=name, kind="number", fill=float(np.median(known)), indicator=len(known) < len(column),
+            return cls(name=name, kind="number", fill_value=float(np.median(known)), indicator=len(known) < len(column),
                        integer=integer)  # fmt: skip
         missing = any(cell is None for cell in column)
         if all(cell is None for cell in column):
             return None
         if (seconds := parse_dates(column)) is not None:
-            return cls(name=name, kind="date", fill=float(np.nanmedian(seconds)), indicator=missing)
+            return cls(name=name, kind="date", fill_value=float(np.nanmedian(seconds)), indicator=missing)
         counts = Counter(cell for cell in column if cell is not None)
         if len(counts) == len(column) > 20:
             return None
@@ -156,7 +156,7 @@ class Feature:
         else:
             values = self._numbers(column)
             missing = np.isnan(values)
-            values = np.where(missing, self.fill, values)
+            values = np.where(missing, self.fill_value, values)
             x_NF = values[:, None] if self.kind == "number" else date_parts(values)
         return np.column_stack([x_NF, missing]) if self.indicator else x_NF
 
@@ -192,7 +192,7 @@ class Feature:
         if missing and self.kind == "category":
             return f"{text}{missing} of {len(column)} values are missing, marked by an indicator column"
         if missing:
-            how = f"the median {self.fill:g}" if self.kind == "number" else "the median date"
+            how = f"the median {self.fill_value:g}" if self.kind == "number" else "the median date"
             return f"{text}{missing} of {len(column)} values are missing, imputed with {how} beside an indicator column"
         if self.kind == "category" and len(self.levels) == MAX_LEVELS:
             return f"{text}only the {MAX_LEVELS} most frequent categories have a column of their own"

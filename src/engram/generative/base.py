@@ -58,7 +58,7 @@ class GenerativeRecipe(Recipe[M, Data]):
     def load(self) -> Data:
         if self.data == "points":
             return datasets.load("points", shape=self.points, count=POINTS)
-        loaded = datasets.load(self.data, **self.table.chosen())
+        loaded = datasets.load(self.data, **self.table.options())
         if not {"image", "point"} & set(loaded.train):
             raise EngramError(f"{self.name} learns from images or points, and {self.data} has neither.")
         loaded = standardize_rows(loaded)
@@ -136,7 +136,7 @@ class GenerativeRecipe(Recipe[M, Data]):
 
     def trace(self, model: M, data: Data, item: int) -> str:
         check_item(item, len(data.test))
-        x = take_samples(data.test.take(torch.tensor([item])), sample_column(data), 1)
+        x = take_samples(data.test.select(torch.tensor([item])), sample_column(data), 1)
         self.run_model(model, x)
         return f"test sample {item}"
 

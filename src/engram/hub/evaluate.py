@@ -70,7 +70,7 @@ def evaluate(source: str | Path, data: Any, resamples: int = RESAMPLES) -> Evalu
             split = given.data["test"]
             outputs = outputs_of(run.learner.model, split)
             value = score(outputs, split)
-            samples = [score(outputs[index], split.take(index)) for index in resampled(len(split), resamples)]
+            samples = [score(outputs[index], split.select(index)) for index in resampled(len(split), resamples)]
     defined = [name for name, one in value.items() if math.isfinite(one)]  # R² is not, if all targets are the same
     if not defined:
         raise EngramError(f"{given.size:,} {given.unit} are too few for the metrics of {run.recipe.name}: give more.")

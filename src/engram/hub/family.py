@@ -72,9 +72,9 @@ class StoredTensor:
     optional: bool = False
     """may be missing, which means zeros"""
 
-    def stored_shape(self, own: torch.Size) -> tuple[int, ...]:
-        """Return the shape in the file of a tensor that has shape `own` here."""
-        shape = list(reversed(own) if self.transposed else own)
+    def stored_shape(self, shape_here: torch.Size) -> tuple[int, ...]:
+        """Return the shape in the file of a tensor that has shape `shape_here` here."""
+        shape = list(reversed(shape_here) if self.transposed else shape_here)
         if self.third is not None:
             shape[-1] *= 3
         return (*[1] * self.leading_ones, *shape)
@@ -85,9 +85,9 @@ class StoredTensor:
         value = value.T if self.transposed else value
         return value.reshape(value.shape[self.leading_ones :])
 
-    def to_stored(self, own: Tensor) -> Tensor:
+    def to_stored(self, ours: Tensor) -> Tensor:
         """Convert our tensor to that of the file, or to its third."""
-        value = own.T if self.transposed else own
+        value = ours.T if self.transposed else ours
         return value.reshape((1,) * self.leading_ones + value.shape)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import safetensors.torch
 from torch import nn
 
-from engram.core.errors import EngramError
+from engram.core.errors import EngramError, with_article
 from engram.core.files import read_json, writing
 from engram.core.files import write as write_file
 from engram.core.model_size import SkipRandomWeights, bytes_of, limit_model_size
@@ -215,7 +215,8 @@ def find_family(model: nn.Module) -> Family:
     candidates = [family for family in families().values() if type(model) is family.model]
     if not candidates:
         known = sorted({family.model.__name__ for family in families().values()})
-        raise EngramError(f"A {type(model).__name__} has no counterpart in transformers; {', '.join(known)} have.")
+        name = with_article(type(model).__name__).replace("a", "A", 1)
+        raise EngramError(f"{name} has no counterpart in transformers; {', '.join(known)} have.")
     problems = {family.name: family.find_incompatibilities(model.config) for family in candidates}
     for family in candidates:
         if not problems[family.name]:

@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from engram.core.config import from_json
-from engram.core.errors import EngramError
+from engram.core.errors import EngramError, with_article
 from engram.core.model_size import bytes_of, limit_model_size
 from engram.core.recipe import AnyRecipe
 from engram.core.registry import registry
@@ -46,7 +46,7 @@ def load_run_model(folder: RunFolder) -> nn.Module:
     config = folder.read_json("config.json")
     cls = recipe_class(folder).Model
     if config.pop("architecture", None) != cls.__name__:
-        raise EngramError(f"{folder.path / 'config.json'} does not describe a {cls.__name__}.")
+        raise EngramError(f"{folder.path / 'config.json'} does not describe {with_article(cls.__name__)}.")
     weights = folder.weights()
     with limit_model_size(bytes_of(weights), folder.path / "config.json"):
         model = cls(from_json(cls.Config(), config))  # type: ignore[attr-defined]
@@ -141,4 +141,4 @@ def recipe_of_model(model: type[nn.Module], source: str) -> type[AnyRecipe]:
     for cls in registry().values():
         if cls.Model is model:
             return cls
-    raise EngramError(f"{source} holds a {model.__name__}, which no recipe trains.")
+    raise EngramError(f"{source} holds {with_article(model.__name__)}, which no recipe trains.")

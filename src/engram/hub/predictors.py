@@ -191,9 +191,9 @@ class FillMask(TextPredictor):
     """Fills in the masked tokens of texts, each with the most probable token."""
 
     def predict_texts(self, texts: list[str]) -> list[Row]:
-        return [self.fill(text) for text in texts]
+        return [self.fill_mask(text) for text in texts]
 
-    def fill(self, text: str) -> Row:
+    def fill_mask(self, text: str) -> Row:
         """Fill in the masks of one text."""
         ids = torch.tensor(self.tokenizer.encode(text)[: self.model.config.context])
         masked = ids.eq(-1 if self.tokenizer.mask_id is None else self.tokenizer.mask_id)

@@ -162,12 +162,12 @@ class Lab:
 
     async def rename(self, args: RenameArgs) -> dict[str, Any]:
         self.run_store.rename(args.name, args.new)
-        self.scheduler.forget(args.name)
+        self.scheduler.drop(args.name)
         return {}
 
     async def delete(self, args: NameArgs) -> dict[str, Any]:
         await asyncio.to_thread(self.run_store.delete, args.name)
-        self.scheduler.forget(args.name)
+        self.scheduler.drop(args.name)
         return {}
 
     async def run(self, args: NameArgs) -> dict[str, Any]:

@@ -190,7 +190,7 @@ class Scheduler:
             job.process.send({"command": action, "seconds": seconds})
         self.on_change(job)
 
-    def forget(self, name: str) -> None:
+    def drop(self, name: str) -> None:
         """Drop the job of a run that was renamed or deleted."""
         self.jobs.pop(name, None)
 

@@ -125,9 +125,9 @@ def previous_states(h0_BH: Tensor, h_BTH: Tensor) -> Tensor:
     return torch.cat([h0_BH[:, None], h_BTH], 1)[:, :-1]
 
 
-def empty_like(like: Tensor) -> Tensor:
+def empty_like(x: Tensor) -> Tensor:
     """Contiguous tensor of the same shape, not initialized."""
-    return torch.empty_like(like, memory_format=torch.contiguous_format)
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 def run_kernel(serial: Any, parallel: Any, *tensors: Tensor) -> None:

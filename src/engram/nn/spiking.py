@@ -56,7 +56,7 @@ class Leaky(Settings):
     """threshold of the membrane potential, above which a neuron spikes"""
     surrogate: Surrogate = "arctan"
     """surrogate gradient of a spike"""
-    slope: Annotated[float, Gt(0), Lt(math.inf)] = 2.0
+    surrogate_slope: Annotated[float, Gt(0), Lt(math.inf)] = 2.0
     """slope of the surrogate gradient (k)"""
     truncate: Annotated[int, Ge(0)] = 0
     """truncated BPTT: time steps after which the gradient is cut; 0 disables"""
@@ -108,7 +108,7 @@ class Spike(torch.autograd.Function):
 
 def surrogate(x: Tensor, config: Leaky) -> Tensor:
     """Surrogate gradient g at a distance x from the threshold."""
-    k = config.slope
+    k = config.surrogate_slope
     match config.surrogate:
         case "fast_sigmoid":
             return 1 / (1 + k * x.abs()) ** 2  # (5)
@@ -142,7 +142,7 @@ class Scan(torch.autograd.Function):
         ds_TM, du_TM = (flat(empty if grad is None else grad.contiguous()) for grad in (ds_TBN, du_TBN))
         _backward(
             flat(u_TBN), ds_TM, du_TM, flat(dI), f32(config.beta), f32(config.theta), CODE[config.surrogate],
-            f32(config.slope), config.truncate,
+            f32(config.surrogate_slope), config.truncate,
         )  # fmt: skip
         return dI, None, None
 

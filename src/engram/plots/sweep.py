@@ -39,7 +39,7 @@ def write_sweep_report(sweep: Sweep) -> Path:
         f"{sweep.recipe.title}: sweep",
         f"{sweep.recipe.name} on {Path(sweep.recipe.data).name} · {counts}",
         page.cards(cards),
-        page.code("Train with the best settings", command(sweep.space.apply(ranked[0].drawn))) if complete else "",
+        page.code("Train with the best settings", command(sweep.space.apply(ranked[0].params))) if complete else "",
         page.figures(figures(sweep, ranked)),
         page.matrix("Trials", columns(sweep, ranked)),
     )
@@ -105,7 +105,7 @@ def parallel_coordinates(
     y = np.array([value_of(trial) for trial in trials])
     low, high = np.quantile(y, [0, 1 - CLIPPED] if mode == "min" else [CLIPPED, 1])
     dimensions = [
-        dimension(name.replace("_", " "), parameter, [trial.drawn[name] for trial in trials])
+        dimension(name.replace("_", " "), parameter, [trial.params[name] for trial in trials])
         for name, parameter in parameters.items()
     ]
     dimensions.append({"label": metric.replace("_", " "), "values": y, "tickformat": ".4~g"})
@@ -124,19 +124,19 @@ def parallel_coordinates(
     return Figure("Parallel coordinates", caption, plot(lines, margin={"l": 80, "r": 60, "t": 60, "b": 30}))
 
 
-def dimension(label: str, parameter: Parameter, drawn: Sequence[Any]) -> dict[str, Any]:
+def dimension(label: str, parameter: Parameter, values: Sequence[Any]) -> dict[str, Any]:
     """The axis of a setting: logarithmic as it is searched, or with the choices as ticks."""
     if isinstance(parameter, Choices):
         texts = list(parameter.values)
-        values = [texts.index(one) for one in drawn]
+        values = [texts.index(one) for one in values]
         ticks = {"tickvals": list(range(len(texts))), "ticktext": texts}
         return {"label": label, "values": values, "range": [-0.2, len(texts) - 0.8], **ticks}
     if not parameter.log:
-        return {"label": label, "values": list(drawn), "range": [parameter.low, parameter.high]}
+        return {"label": label, "values": list(values), "range": [parameter.low, parameter.high]}
     places = log_ticks(parameter.low, parameter.high)
     ends = np.log10([parameter.low, parameter.high])
     ticks = {"tickvals": np.log10(places), "ticktext": [f"{place:g}" for place in places]}
-    return {"label": label, "values": np.log10(drawn), "range": list(ends), **ticks}
+    return {"label": label, "values": np.log10(values), "range": list(ends), **ticks}
 
 
 def log_ticks(low: float, high: float) -> list[float]:
@@ -173,7 +173,7 @@ def value_of(trial: Trial) -> float:
 
 def spelled(trial: Trial) -> dict[str, str]:
     """Values of the varied settings as text."""
-    return {name: f"{drawn:g}" if isinstance(drawn, float) else str(drawn) for name, drawn in trial.drawn.items()}
+    return {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in trial.params.items()}
 
 
 def describe(trial: Trial) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from engram import data as datasets
 from engram.core.errors import EngramError
 from engram.core.learner import Batch, Learner, Metrics
-from engram.core.recipe import Batches, InspectArgs, Recipe, Sample, SampleRequest
+from engram.core.recipe import BatchIterator, InspectArgs, Recipe, Sample, SampleRequest
 from engram.core.seeding import generator
 from engram.core.tap import watch
 from engram.data.tokenizer import Kind
@@ -128,7 +128,7 @@ class SequenceRecipe(Recipe[RecurrentNetwork, Any]):
 
         return GradientLearner(model, loss, self.optimization, self.steps)
 
-    def batches(self, data: Any) -> Batches:
+    def batches(self, data: Any) -> BatchIterator:
         return self.task.batches(data)
 
     def evaluate(self, learner: Learner[RecurrentNetwork], data: Any, split: str) -> dict[str, float]:

@@ -21,7 +21,7 @@ from engram import data as datasets
 from engram.core.errors import EngramError, unknown
 from engram.core.files import read_json
 from engram.core.learner import Batch, Metrics
-from engram.core.recipe import Batches, Sample, SampleRequest
+from engram.core.recipe import BatchIterator, Sample, SampleRequest
 from engram.core.seeding import generator
 from engram.data import corpus
 from engram.data.corpus import Corpus, RandomWindows
@@ -66,7 +66,7 @@ class Task(ABC):
         """Return the fields of the model's config that follow from the data."""
 
     @abstractmethod
-    def batches(self, data: Any) -> Batches:
+    def batches(self, data: Any) -> BatchIterator:
         """Return batches of inputs x and targets y."""
 
     @abstractmethod
@@ -157,7 +157,7 @@ class SequenceLabeling(Task):
         return options[name]
 
     def model_shape(self, data: Data) -> dict[str, int]:
-        x, y = self.inputs_and_targets(data.train.take(torch.zeros(1, dtype=torch.long)), data)
+        x, y = self.inputs_and_targets(data.train.select(torch.zeros(1, dtype=torch.long)), data)
         time_constant = self.recipe.model.chrono_init or x.shape[1]  # the first step may matter at the last
         if x.ndim == 2:
             symbols = int(data.train["source"].max()) + 1
@@ -198,7 +198,7 @@ class SequenceLabeling(Task):
         """Return outputs and targets of a split, or of its first `count` sequences."""
         outputs, targets = [], []
         for index in torch.arange(min(count or len(data[split]), len(data[split]))).split(EVALUATION_BATCH):
-            x, y = self.inputs_and_targets(data[split].take(index), data)
+            x, y = self.inputs_and_targets(data[split].select(index), data)
             outputs.append(predict_last(model, x, y))
             targets.append(y)
         return torch.cat(outputs), torch.cat(targets)
@@ -215,7 +215,7 @@ class SequenceLabeling(Task):
     def example(self, data: Data, item: int) -> tuple[str, Tensor, list[str]]:
         if not 0 <= item < len(data.test):
             raise EngramError(f"item must be from 0 to {len(data.test) - 1}, not {item}.")
-        x, y = self.inputs_and_targets(data.test.take(torch.tensor([item])), data)
+        x, y = self.inputs_and_targets(data.test.select(torch.tensor([item])), data)
         names = [str(int(token)) for token in x[0]] if x.ndim == 2 else [str(t) for t in range(x.shape[1])]
         return f"test item {item}, target {format_target(y[0], data.classes)}", x, names
 

@@ -177,8 +177,8 @@ class Summed(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> Tensor:  # type: ignore[override]
-        return Summed.forward(ctx, slope)
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        return Summed.forward(ctx, gradient)
 
 
 def all_reduce_sum(x: Tensor) -> Tensor:

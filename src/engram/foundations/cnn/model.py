@@ -96,14 +96,14 @@ class CNN(FitMixin, nn.Module):
 class Stage(nn.Module):
     """Convolutions with batch normalization and activation; the first one is max-pooled."""
 
-    def __init__(self, inputs: int, outputs: int, depth: int, config: CNN.Config) -> None:
+    def __init__(self, inputs: int, outputs: int, layers: int, config: CNN.Config) -> None:
         super().__init__()
-        widths = [inputs] + [outputs] * depth
+        widths = [inputs] + [outputs] * layers
         self.convolutions = nn.ModuleList(
             Convolution(a, b, config.kernel, flip_kernel=config.flip_kernel)
             for a, b in zip(widths, widths[1:], strict=False)
         )
-        self.norms = nn.ModuleList(BatchNorm2d(outputs) for _ in range(depth))  # (1)
+        self.norms = nn.ModuleList(BatchNorm2d(outputs) for _ in range(layers))  # (1)
         self.activation = config.activation
 
     def forward(self, h_BCHW: Tensor) -> Tensor:

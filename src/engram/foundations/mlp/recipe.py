@@ -54,7 +54,7 @@ class MLPRecipe(ImageClassifier[MLP]):
     """optimizer and learning-rate schedule"""
 
     def load(self) -> Data:
-        loaded = datasets.load(self.data, **self.table.chosen())
+        loaded = datasets.load(self.data, **self.table.options())
         inputs = {"image", "point"} & set(loaded.train)
         if not inputs:
             raise EngramError(f"{self.name} learns from labeled images or tables, and {self.data} holds neither.")
@@ -158,7 +158,7 @@ class MLPRecipe(ImageClassifier[MLP]):
         if "image" in data.train or request.args.image:
             return super().sample(learner, data, request)
         index = choose_items(request.count, len(data.test), request.generator)
-        chosen = data.test.take(index)
+        chosen = data.test.select(index)
         output = predict_split(learner.model, chosen)
         rows = [self.describe_prediction(i, one, data) for i, one in zip(index.tolist(), output, strict=True)]
         lines = [self.trace(learner.model, data, item) for item in index.tolist()]

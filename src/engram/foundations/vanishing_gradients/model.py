@@ -35,14 +35,14 @@ ARCHITECTURES: tuple[Architecture, ...] = ("plain", "norm", "residual", "both")
 class DeepMLP(nn.Module):
     """A deep multi-layer perceptron of one architecture."""
 
-    def __init__(self, inputs: int, outputs: int, depth: int, width: int, activation: ActivationName,
+    def __init__(self, inputs: int, outputs: int, layers: int, width: int, activation: ActivationName,
                  architecture: Architecture, gain: float = 1.0) -> None:  # fmt: skip
         super().__init__()
         self.activation, self.architecture = activation, architecture
         self.into, self.out = nn.Linear(inputs, width), nn.Linear(width, outputs)
-        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
         self.norms = nn.ModuleList(
-            BatchNorm1d(width) if architecture in ("norm", "both") else nn.Identity() for _ in range(depth)
+            BatchNorm1d(width) if architecture in ("norm", "both") else nn.Identity() for _ in range(layers)
         )
         for layer in self.layers:
             nn.init.normal_(layer.weight, std=gain / width**0.5)  # type: ignore[arg-type]
@@ -62,7 +62,7 @@ class VanishingGradients(nn.Module):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(ImageClassifierConfig):
-        depth: Annotated[int, Ge(1)] = 20
+        layers: Annotated[int, Ge(1)] = 20
         """number of hidden layers (L)"""
         width: Annotated[int, Ge(1)] = 64
         """units of each hidden layer (D)"""
@@ -77,7 +77,7 @@ class VanishingGradients(nn.Module):
         inputs = config.shape[0] * config.shape[1] * config.shape[2]
         self.nets = nn.ModuleDict(
             {
-                name: DeepMLP(inputs, config.classes, config.depth, config.width, config.activation, name, config.gain)
+                name: DeepMLP(inputs, config.classes, config.layers, config.width, config.activation, name, config.gain)
                 for name in ARCHITECTURES
             }
         )

@@ -37,7 +37,7 @@ class VanishingGradientsRecipe(ImageClassifier[VanishingGradients]):
     Model: ClassVar[type[nn.Module]] = VanishingGradients
     best: ClassVar[tuple[str, str]] = ("valid_best_accuracy", "max")
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "tiny": TINY | {"depth": 4, "width": 16},
+        "tiny": TINY | {"layers": 4, "width": 16},
         "exploding": {"activation": "relu", "gain": 2.0, "lr": 1e-5},
         "tanh": {"activation": "tanh"},
     }
@@ -74,7 +74,7 @@ class VanishingGradientsRecipe(ImageClassifier[VanishingGradients]):
             loss = F.cross_entropy(logits[i].nan_to_num(), label).item()
             metrics |= {f"{name}_loss": loss, f"{name}_accuracy": accuracy[i].item()}
         if split == "valid":
-            stride = max(1, self.model.depth // 5)
+            stride = max(1, self.model.layers // 5)
             for name in ARCHITECTURES:
                 norms = self.gradient_norms(model.nets[name], model.config, data.valid)
                 metrics |= {f"gradient.{name}.{i}": norm for i, norm in enumerate(norms) if i % stride == 0}

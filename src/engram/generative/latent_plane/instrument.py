@@ -197,20 +197,20 @@ def random_axes(centered_NZ: Tensor, random: torch.Generator) -> tuple[Tensor, T
     return half * a_Z / a_Z.norm().clamp(min=1e-12), half * b_Z / b_Z.norm().clamp(min=1e-12)
 
 
-def describe(run: Any, args: PlaneArgs, chosen: Plane, z_NZ: Tensor) -> Response:
+def describe(run: Any, args: PlaneArgs, plane: Plane, z_NZ: Tensor) -> Response:
     """The plane, the projected latents with their labels, and the mean and spread of each coordinate."""
     model, data = run.learner.model, run.data
     has_encoder, config = hasattr(model, "encode"), model.config
     labels = data.test["label"][: len(z_NZ)].tolist() if has_encoder and "label" in data.test else []
     response: Response = {
-        "kind": chosen.kind, "latent_dim": config.latent_dim, "has_encoder": has_encoder,
+        "kind": plane.kind, "latent_dim": config.latent_dim, "has_encoder": has_encoder,
         "is_image": config.is_image, "step": run.step, "shape": list(config.shape),
-        "explained": chosen.explained, "extent": args.extent, "items": len(data.test),
+        "explained": plane.explained, "extent": args.extent, "items": len(data.test),
         "classes": list(data.classes) if labels else [], "labels": labels,
-        "o": pack_array(chosen.o_Z), "a": pack_array(chosen.a_Z), "b": pack_array(chosen.b_Z),
+        "o": pack_array(plane.o_Z), "a": pack_array(plane.a_Z), "b": pack_array(plane.b_Z),
         "mean": pack_array(z_NZ.mean(0) if has_encoder else torch.zeros(config.latent_dim)),
         "std": pack_array(z_NZ.std(0) if has_encoder else torch.ones(config.latent_dim)),
-        "projected": pack_array(chosen.project(z_NZ)) if has_encoder else None,
+        "projected": pack_array(plane.project(z_NZ)) if has_encoder else None,
     }  # fmt: skip
     if not config.is_image:
         response["real"] = pack_array(run.recipe.real_samples(data, "test", LATENTS))
@@ -302,7 +302,7 @@ def get_test_sample(run: Any, number: int) -> Tensor:
     size = len(run.data.test)
     if number >= size:
         raise EngramError(f"item must be from 0 to {size - 1}, the size of the test split, not {number}.")
-    return take_samples(run.data.test.take(torch.tensor([number])), sample_column(run.data), 1)
+    return take_samples(run.data.test.select(torch.tensor([number])), sample_column(run.data), 1)
 
 
 def latent_of(run: Any, number: int) -> Tensor:

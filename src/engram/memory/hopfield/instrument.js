@@ -61,15 +61,15 @@ export async function mount(holder) {
 
   async function recall() {
     set.drawing = digits(board.values);
-    setQuery({ ...set, stored: set.stored.join() || ",", own: set.own.join() });
+    setQuery({ ...set, stored: set.stored.join() || ",", drawings: set.drawings.join() });
     gallery.show();
     fill(code, copyable("in Python", python(set)));
-    const { stored, own, drawing, rule, seed, steps } = set;
+    const { stored, drawings, drawing, rule, seed, steps } = set;
     const synchronous = set.update === "synchronous";
     try {
       await Promise.all([
-        classic.recall({ stored, own, drawing, rule, synchronous, seed }),
-        modern.recall({ stored, own, drawing, beta: 2 ** set.beta, steps }),
+        classic.recall({ stored, drawings, drawing, rule, synchronous, seed }),
+        modern.recall({ stored, drawings, drawing, beta: 2 ** set.beta, steps }),
       ]);
       wrong.hidden = true;
     } catch (error) {
@@ -94,7 +94,7 @@ function storedSettings(patterns) {
   const list = (name, otherwise) => getQuery(name, otherwise).split(",").filter(Boolean);
   return {
     stored: list("stored", FIRST.stored.join()).filter((name) => name in patterns),
-    own: list("own"),
+    drawings: list("drawings"),
     drawing: getQuery("drawing"),
     rule: getQuery("rule", "hebb"),
     update: getQuery("update", "asynchronous"),

@@ -47,7 +47,7 @@ class PatternArgs(Settings):
     """Stored patterns and a cue; drawings are 25 hexadecimal digits, one bit per pixel."""
 
     stored: tuple[str, ...] = ("smile", "moon", "star", "cup", "key")
-    own: tuple[str, ...] = ()
+    drawings: tuple[str, ...] = ()
     """drawings of the user that are stored too"""
     drawing: str = EMPTY
     """cue"""
@@ -57,24 +57,24 @@ class PatternArgs(Settings):
         for name in self.stored:
             if name not in gallery():
                 raise unknown("pattern", name, gallery())
-        if len(self.own) > MAX_OWN:
-            raise EngramError(f"own may have {MAX_OWN} drawings at most, not {len(self.own)}.")
-        for number, one in enumerate(self.own, start=1):
-            check_drawing(one, f"drawing {number} of own")
+        if len(self.drawings) > MAX_OWN:
+            raise EngramError(f"drawings may have {MAX_OWN} drawings at most, not {len(self.drawings)}.")
+        for number, one in enumerate(self.drawings, start=1):
+            check_drawing(one, f"drawing {number} of drawings")
         check_drawing(self.drawing, "drawing")
-        if not self.stored and not self.own:
+        if not self.stored and not self.drawings:
             raise EngramError("Nothing is stored: choose a pattern.")
         if len(set(self.stored)) < len(self.stored):
             raise EngramError("stored names a pattern twice.")
 
     @property
     def names(self) -> list[str]:
-        return [*self.stored, *(f"own {number}" for number in range(1, len(self.own) + 1))]
+        return [*self.stored, *(f"own {number}" for number in range(1, len(self.drawings) + 1))]
 
     @property
     def patterns(self) -> Tensor:
         """M × N"""
-        return torch.stack([*(gallery()[name] for name in self.stored), *map(state, self.own)])
+        return torch.stack([*(gallery()[name] for name in self.stored), *map(state, self.drawings)])
 
 
 def check_drawing(text: Any, name: str) -> None:

@@ -7,7 +7,7 @@ import { INK, pixels } from "./drawings.js";
 const CAPACITY = 0.138; // of the Hebb rule, for random patterns
 const ICONS = 10; // the first patterns
 
-// `set.stored` are names of patterns, `set.own` drawings; `change` is called with new ones.
+// `set.stored` are names of patterns, `set.drawings` drawings; `change` is called with new ones.
 export function patternGallery({ side, patterns, first, set, change }) {
   const [gallery, load] = [h("div", { class: "row", style: { gap: ".35rem" } }), h("div")];
   const names = Object.keys(patterns);
@@ -22,14 +22,14 @@ export function patternGallery({ side, patterns, first, set, change }) {
         const stored = on ? set.stored.filter((other) => other !== name) : [...set.stored, name];
         return patternButton(side, name, patterns[name], on, () => change({ stored }));
       }),
-      set.own.map((drawing, i) =>
+      set.drawings.map((drawing, i) =>
         patternButton(side, `own ${i + 1}`, drawing, true, () =>
-          change({ own: set.own.filter((_, j) => j !== i) }),
+          change({ drawings: set.drawings.filter((_, j) => j !== i) }),
         ),
       ),
     );
     gallery.querySelector(`[data-pattern="${focused}"]`)?.focus();
-    fill(load, loadOf(set.stored.length + set.own.length, side ** 2));
+    fill(load, loadOf(set.stored.length + set.drawings.length, side ** 2));
   }
 
   const element = h(
@@ -40,10 +40,10 @@ export function patternGallery({ side, patterns, first, set, change }) {
     h(
       "div",
       { class: "row", style: { "margin-top": ".6rem" } },
-      store("five icons", { stored: first, own: [] }),
+      store("five icons", { stored: first, drawings: [] }),
       store("all icons", { stored: names.slice(0, ICONS) }),
       store("all", { stored: names }),
-      store("nothing", { stored: [], own: [] }),
+      store("nothing", { stored: [], drawings: [] }),
       load,
     ),
   );

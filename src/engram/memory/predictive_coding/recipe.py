@@ -82,7 +82,7 @@ class PredictiveCodingRecipe(Recipe[PredictiveCoding, Data]):
         return self.batch
 
     def load(self) -> Data:
-        loaded = datasets.load(self.data, **self.table.chosen())
+        loaded = datasets.load(self.data, **self.table.options())
         missing = [] if {"image", "point"} & set(loaded.train) else ["images nor rows"]
         missing += [] if "label" in loaded.train else ["classes"]
         if missing:
@@ -182,7 +182,7 @@ class PredictiveCodingRecipe(Recipe[PredictiveCoding, Data]):
                 lambda x: scores.predict_scores(x.flatten(1)), image, data.classes, probabilities=False
             )
         index = choose_items(request.count, len(data.test), request.generator)
-        chosen, name = data.test.take(index), sample_column(data)
+        chosen, name = data.test.select(index), sample_column(data)
         answer = self.class_scores(learner.model, chosen[name]).argmax(1)
         rows = [
             {"item": i, "true": data.classes[t], "predicted": data.classes[a]}

@@ -54,7 +54,7 @@ class BoltzmannRecipe(Recipe[M, Data]):
         return self.batch
 
     def load(self) -> Data:
-        loaded = datasets.load(self.data, **self.table.chosen())
+        loaded = datasets.load(self.data, **self.table.options())
         if not {"image", "point"} & set(loaded.train):
             raise EngramError(f"{self.name} learns from images or rows of a table, and {self.data} has neither.")
         return normalize_rows(loaded)

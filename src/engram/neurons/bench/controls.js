@@ -88,7 +88,7 @@ export function controls({ protocol, beginDrawing, showCell, changed }) {
     }),
     protocol.kind === "drawn" &&
       small("clear the drawing", () => {
-        protocol.drawn.fill(0);
+        protocol.points.fill(0);
         changed({});
       }),
   ];

@@ -43,7 +43,7 @@ export class CurrentPlot {
     const times = protocol.times();
     const color = cssVariable("--warm");
     line(ink, X, Y, t, J, { color });
-    if (protocol.kind === "drawn") line(ink, X, Y, times, protocol.drawn, { color, width: 2.5 });
+    if (protocol.kind === "drawn") line(ink, X, Y, times, protocol.points, { color, width: 2.5 });
     if (document.activeElement === this.plot.canvas)
       dot(ink, X(times[pen]), Y(this.height(pen)), cssVariable("--ink"), 4);
   }
@@ -69,7 +69,7 @@ export class CurrentPlot {
 
   // Height of the current at a point.
   height(i) {
-    if (this.protocol.kind === "drawn") return this.protocol.drawn[i];
+    if (this.protocol.kind === "drawn") return this.protocol.points[i];
     const { J } = this.recording.response;
     return J[Math.min(J.length - 1, Math.round((i / (POINTS - 1)) * J.length))];
   }
@@ -102,13 +102,13 @@ export class CurrentPlot {
 
   // Draw a line from where the pointer was.
   drawTo(event) {
-    const { drawn, duration } = this.protocol;
+    const { points, duration } = this.protocol;
     const [t, J] = this.plot.place(event);
     const at = clamp(Math.round((t / duration) * (POINTS - 1)), [0, POINTS - 1]);
     const to = { at, J: this.within(J) };
     const from = this.last ?? to;
     for (let i = Math.min(from.at, at); i <= Math.max(from.at, at); i += 1)
-      drawn[i] =
+      points[i] =
         from.at === at ? to.J : from.J + ((to.J - from.J) * (i - from.at)) / (at - from.at);
     [this.last, this.pen] = [to, at];
     this.redraw();
@@ -132,10 +132,10 @@ export class CurrentPlot {
   // Raise the current around the pen by some eightieths of its range.
   raise(steps) {
     this.begin();
-    const { drawn, about } = this.protocol;
+    const { points, about } = this.protocol;
     const [low, high] = about.heights;
     for (let i = Math.max(0, this.pen - 5); i <= Math.min(POINTS - 1, this.pen + 5); i += 1)
-      drawn[i] = this.within(drawn[i] + (steps * (high - low)) / 80);
+      points[i] = this.within(points[i] + (steps * (high - low)) / 80);
     this.changed();
   }
 }

@@ -72,15 +72,15 @@ class StimulusArgs(Settings):
     """correlation time of the noise, ms"""
     seed: Annotated[int, Ge(0), Le(2**31)] = 0
     """seed of the noise"""
-    drawn: tuple[float, ...] = (0.0,)
+    points: tuple[float, ...] = (0.0,)
     """hand-drawn current at evenly spaced times from start to end, linearly interpolated"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= len(self.drawn) <= MAX_DRAWN:
-            raise EngramError(f"drawn must be 1 to {MAX_DRAWN} values, not {len(self.drawn)}.")
-        if not all(abs(value) <= 100 for value in self.drawn):
-            raise EngramError("drawn must be values from -100 to 100.")
+        if not 1 <= len(self.points) <= MAX_DRAWN:
+            raise EngramError(f"points must be 1 to {MAX_DRAWN} values, not {len(self.points)}.")
+        if not all(abs(value) <= 100 for value in self.points):
+            raise EngramError("points must be values from -100 to 100.")
 
     def sample(self, duration_ms: float, step_ms: float) -> Tensor:
         """The current during each time step, T×1."""
@@ -104,8 +104,8 @@ class StimulusArgs(Settings):
         return self.amplitude * torch.sin(2 * math.pi * t_ms / self.period_ms)
 
     def _interpolate(self, duration_ms: float, t_ms: Tensor) -> Tensor:
-        times = np.linspace(0, duration_ms, len(self.drawn))
-        return torch.from_numpy(np.interp(t_ms.numpy(), times, np.array(self.drawn, np.float64)))
+        times = np.linspace(0, duration_ms, len(self.points))
+        return torch.from_numpy(np.interp(t_ms.numpy(), times, np.array(self.points, np.float64)))
 
 
 @dataclass(frozen=True, kw_only=True)

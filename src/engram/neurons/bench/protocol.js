@@ -14,7 +14,7 @@ export class Protocol {
     this.duration = Number(getQuery("ms", String(DURATION)));
     if (!CELLS[this.cell]) this.cell = "hodgkin-huxley";
     if (!CURRENT[this.kind]) this.kind = "step";
-    this.drawn = decodeCurrent(getQuery("drawn"), this.cell);
+    this.points = decodeCurrent(getQuery("drawn"), this.cell);
   }
 
   get isLif() {
@@ -44,7 +44,7 @@ export class Protocol {
 
   setCell(cell) {
     this.cell = cell;
-    this.drawn = decodeCurrent("", cell);
+    this.points = decodeCurrent("", cell);
     if (this.kind === "drawn") this.kind = "step";
   }
 
@@ -55,7 +55,7 @@ export class Protocol {
   }
 
   setDrawn(heights) {
-    this.drawn = heights;
+    this.points = heights;
     this.setValue("noise", 0);
     this.kind = "drawn";
   }
@@ -81,7 +81,7 @@ export class Protocol {
       seed: this.seed,
       noise: this.value("noise"),
       ...(this.kind === "drawn"
-        ? { drawn: Array.from(this.drawn) }
+        ? { points: Array.from(this.points) }
         : { amplitude: this.value("amplitude"), period_ms: this.value("period_ms") }),
       ...(["step", "ramp", "pulses"].includes(this.kind) && {
         onset_ms,
@@ -122,7 +122,7 @@ export class Protocol {
       seed: this.seed || "",
       ms: this.duration === DURATION ? "" : this.duration,
       set: JSON.stringify(this.values),
-      drawn: this.kind === "drawn" ? encodeCurrent(this.drawn, this.cell) : "",
+      drawn: this.kind === "drawn" ? encodeCurrent(this.points, this.cell) : "",
     });
   }
 }

@@ -82,9 +82,9 @@ class ThreatModel(Settings):
             change = change * per_sample(torch.rand(len(x), generator=generator).to(x), x) * self.eps
         return (x + change).clamp(self.low, self.high)
 
-    def norms(self, change: Tensor) -> Tensor:
+    def norms(self, perturbation: Tensor) -> Tensor:
         """Norm of each perturbation, B."""
-        return change.flatten(1).abs().amax(1) if self.norm == "linf" else l2_norms(change)
+        return perturbation.flatten(1).abs().amax(1) if self.norm == "linf" else l2_norms(perturbation)
 
 
 def l2_norms(x: Tensor) -> Tensor:

@@ -44,23 +44,23 @@ def random_below(bits: Any, n: Any) -> Any:
 
 
 @inlined
-def subsample(ids: Any, start: Any, stop: Any, keep: Any, kept: Any, state: Any) -> Any:
-    """Sub-sample the words of a sentence by (5) into `kept`; returns their number."""
+def subsample(ids: Any, start: Any, stop: Any, keep: Any, words: Any, state: Any) -> Any:
+    """Sub-sample the words of a sentence by (5) into `words`; returns their number."""
     n = U(0)
     for p in range(start, stop):
         w = U(ids[p])
-        kept[n] = w
+        words[n] = w
         n += U(1) if (random_bits(state) >> U(32)) < keep[w] else U(0)
     return n
 
 
 @inlined
-def sample_window(kept: Any, n: Any, i: Any, context: Any, window: Any, state: Any) -> Any:
+def sample_window(words: Any, n: Any, i: Any, context: Any, window: Any, state: Any) -> Any:
     """Copy the words around the i-th, up to a uniformly sampled radius of 1 to `window`; returns their number."""
     radius = window - random_below(random_bits(state), window)
     m = U(0)
     for j in range(i - radius if i > radius else U(0), min(n, i + radius + U(1))):
-        context[m] = kept[j]
+        context[m] = words[j]
         m += U(1) if j != i else U(0)
     return m
 

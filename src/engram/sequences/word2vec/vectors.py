@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engram.core.errors import EngramError
+from engram.core.errors import EngramError, with_article
 from engram.data.sentences import get_words
 from engram.hub.huggingface import is_checkpoint, load_checkpoint
 from engram.hub.models import MODELS
@@ -56,7 +56,7 @@ class WordVectors:
         """Return the vectors of a pretrained model, by its name or in its folder."""
         found = load_checkpoint(source)
         if not isinstance(found.model, Word2Vec) or found.tokenizer is None:
-            raise EngramError(f"{source} holds a {type(found.model).__name__}, which has no word vectors.")
+            raise EngramError(f"{source} holds {with_article(type(found.model).__name__)}, which has no word vectors.")
         return cls.from_model(found.model, get_words(found.tokenizer))
 
     @classmethod

@@ -22,7 +22,7 @@ from engram.core.recipe import AnyRecipe
 LOG_RATIO = 10
 """end of a range divided by its beginning, from which on it is searched on a logarithmic scale"""
 DIGITS = 4
-"""significant digits of the values drawn from a range, so that commands can be read"""
+"""significant digits of the values sampled from a range, so that commands can be read"""
 MAX_COMBINATIONS = 1000
 """combinations in which a value is tried before it is refused"""
 MAX_SIZE = 10_000
@@ -56,20 +56,20 @@ class Range:
         """How many values there are."""
         return self.high - self.low + 1 if self.integer else math.inf
 
-    def value(self, drawn: Any) -> Any:
-        """The value of the setting for a number that was drawn."""
-        return (drawn,) if self.is_tuple else drawn
+    def value(self, param: Any) -> Any:
+        """The value of the setting for a number that was sampled."""
+        return (param,) if self.is_tuple else param
 
-    def round(self, drawn: float) -> float:
-        """A number of few digits near the one that was drawn."""
+    def round(self, param: float) -> float:
+        """A number of few digits near a sampled one."""
         if self.integer:
-            return drawn
-        return min(max(float(f"{drawn:.{DIGITS}g}"), self.low), self.high)
+            return param
+        return min(max(float(f"{param:.{DIGITS}g}"), self.low), self.high)
 
 
 @dataclass(frozen=True)
 class Choices:
-    """One of several values, each of which is drawn as its text."""
+    """One of several values, each of which is sampled as its text."""
 
     values: Mapping[str, Any]
 
@@ -82,13 +82,13 @@ class Choices:
         """How many values there are."""
         return len(self.values)
 
-    def value(self, drawn: str) -> Any:
-        """The value of the setting for a text that was drawn."""
-        return self.values[drawn]
+    def value(self, param: str) -> Any:
+        """The value of the setting for a text that was sampled."""
+        return self.values[param]
 
-    def round(self, drawn: str) -> str:
+    def round(self, param: str) -> str:
         """The text itself."""
-        return drawn
+        return param
 
 
 Parameter = Range | Choices
@@ -113,13 +113,13 @@ class Space:
             self.parameters[name] = parse(text, known[name], owners[name])
         self._check_combinations()
 
-    def settings(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of the settings for what was drawn."""
-        return {name: parameter.value(drawn[name]) for name, parameter in self.parameters.items()}
+    def settings(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of the settings for sampled parameters."""
+        return {name: parameter.value(params[name]) for name, parameter in self.parameters.items()}
 
-    def apply(self, drawn: Mapping[str, Any]) -> AnyRecipe:
+    def apply(self, params: Mapping[str, Any]) -> AnyRecipe:
         """The recipe of a trial."""
-        recipe: AnyRecipe = from_json(self.recipe, nest(self.recipe, self.settings(drawn)))
+        recipe: AnyRecipe = from_json(self.recipe, nest(self.recipe, self.settings(params)))
         return recipe
 
     @property
@@ -128,20 +128,20 @@ class Space:
         return math.prod(parameter.size for parameter in self.parameters.values()) <= MAX_SIZE
 
     def combinations(self) -> Iterator[dict[str, Any]]:
-        """All combinations of values that the recipe accepts, as they may be drawn from a finite space."""
+        """All combinations of values that the recipe accepts, as they may be sampled from a finite space."""
         values = [
             range(int(one.low), int(one.high) + 1) if isinstance(one, Range) else one.ends
             for one in self.parameters.values()
         ]
         for combination in itertools.product(*values):
-            drawn = dict(zip(self.parameters, combination, strict=True))
-            if self.accepts(drawn):
-                yield drawn
+            params = dict(zip(self.parameters, combination, strict=True))
+            if self.accepts(params):
+                yield params
 
-    def accepts(self, drawn: Mapping[str, Any]) -> bool:
+    def accepts(self, params: Mapping[str, Any]) -> bool:
         """Whether the recipe accepts these values beside each other."""
         try:
-            self.apply(drawn)
+            self.apply(params)
         except EngramError:
             return False
         return True

@@ -23,7 +23,7 @@ from engram.training.sweep.space import Parameter, Range, Space
 REDUCTION_FACTOR = 3
 """one of so many trials is promoted to the next rung, so many times as far (eta)"""
 MAX_DRAWS = 100
-"""how often settings are drawn that were tried already, or that the recipe refuses"""
+"""how often settings are sampled that were tried already, or that the recipe refuses"""
 TOP_QUANTILE = 0.25
 """share of the trials that count as good where the importance of settings is measured"""
 MIN_TRIALS = 8
@@ -36,8 +36,8 @@ class Trial:
     """One trial: its settings, what became of it, and its validation metric after every evaluation."""
 
     number: int
-    drawn: Mapping[str, Any]
-    """what was drawn for every parameter of the space"""
+    params: Mapping[str, Any]
+    """value sampled for each parameter of the space"""
     settings: Mapping[str, Any]
     """values of the varied settings"""
     state: str
@@ -115,11 +115,11 @@ class Study:
         tried = [trial.params for trial in known]
         for _ in range(MAX_DRAWS):
             found = copy.ask(self.distributions).params
-            drawn = {name: one.round(found[name]) for name, one in self.space.parameters.items()}
-            if drawn not in tried and self.space.accepts(drawn):
-                return drawn
+            params = {name: one.round(found[name]) for name, one in self.space.parameters.items()}
+            if params not in tried and self.space.accepts(params):
+                return params
         untried = (one for one in self.space.combinations() if one not in tried) if self.space.finite else iter(())
-        return next(untried, drawn)
+        return next(untried, params)
 
     def _copy(self, trials: list[Any], sampler: Any = None) -> Any:
         """A study in memory with these trials."""
@@ -180,7 +180,7 @@ class Study:
         )
         return Trial(
             number=trial.number,
-            drawn=trial.params,
+            params=trial.params,
             settings=self.space.settings(trial.params),
             state=state,
             value=trial.value if trial.state.is_finished() else None,

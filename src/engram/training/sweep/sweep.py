@@ -211,7 +211,7 @@ class Sweep:
 
     def _assign(self, worker: Worker, trial: Trial) -> None:
         """Let a worker train a trial."""
-        recipe = self.space.apply(trial.drawn)
+        recipe = self.space.apply(trial.params)
         worker.trial = trial.number
         folder = str(self.folder(trial).resolve())
         fields = dataclasses.asdict(recipe)

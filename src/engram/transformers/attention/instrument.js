@@ -3,7 +3,7 @@
 import { button, dropdown, copyable, fill, h, debounce } from "../../dom.js";
 import { setQuery, getQuery } from "../../lab.js";
 import { channel, decodeArray } from "../../socket.js";
-import { arcRow } from "./arcs.js";
+import { arcRow } from "./attention_arcs.js";
 import { headEffects } from "./head_effects.js";
 import { headGrid } from "./heads.js";
 import { drawInterventions, interventionList, pack } from "./interventions.js";

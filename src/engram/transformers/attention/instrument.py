@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from engram.core.errors import EngramError
+from engram.core.errors import EngramError, with_article
 from engram.core.seeding import isolated_eval
 from engram.core.tap import Replacement, watch
 from engram.data.corpus import Corpus
@@ -123,7 +123,9 @@ def load_subject(args: AttentionArgs, models: Models) -> AttentionInput:
     run = models.open(args.run, args.step)
     model = run.learner.model
     if not isinstance(model, (GPT, BERT)):
-        raise EngramError(f"{args.run} holds a {type(model).__name__}, and this instrument opens GPT and BERT.")
+        raise EngramError(
+            f"{args.run} holds {with_article(type(model).__name__)}, and this instrument opens GPT and BERT."
+        )
     if isinstance(model, BERT) and not model.config.masked:
         raise EngramError(f"{args.run} is a BERT without its masked language model head, so that it predicts nothing.")
     text = args.text or default_text(run)
