@@ -25,6 +25,7 @@ from engram.data.progress import announce
 from engram.foundations.cnn.model import CNN
 from engram.foundations.cnn.recipe import CNNRecipe
 from engram.metrics.generative import frechet_distance, novelty, precision_recall
+from engram.metrics.pca import pca
 from engram.nn.image_input import pixel_statistics
 
 VERSION = 1
@@ -109,9 +110,8 @@ def build_feature_extractor(data: Data, column: str) -> FeatureExtractor:
 
 def principal_components(x: Tensor) -> FeatureExtractor:
     """Project on the first principal components of training images."""
-    rows = x.flatten(1)
-    mean = rows.mean(0)
-    directions = torch.linalg.svd(rows - mean, full_matrices=False).Vh[:COMPONENTS]
+    components = pca(x.flatten(1))
+    mean, directions = components.mean_E, components.V_KE[:COMPONENTS]
     return lambda x: (x.flatten(1) - mean) @ directions.T
 
 

@@ -6,20 +6,19 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
+from engram.metrics.pca import pca
 from engram.plots.figure import COLORS, Figure, plot
 from engram.plots.tokens import format_token
 
 
 def principal_components(x_NE: Tensor) -> tuple[Tensor, float]:
     """First two principal components, N × 2, with positive largest value, and their share of the variance."""
-    centered_NE = x_NE - x_NE.mean(0)
-    U, S, _ = torch.linalg.svd(centered_NE, full_matrices=False)
+    components = pca(x_NE)
+    scores = components.scores(2)
     xy_N2 = torch.zeros(len(x_NE), 2)
-    count = min(2, S.numel())
-    xy_N2[:, :count] = U[:, :count] * S[:count]
+    xy_N2[:, : scores.shape[1]] = scores
     largest = xy_N2.gather(0, xy_N2.abs().argmax(0, keepdim=True))
-    share = (S[:2].square().sum() / S.square().sum().clamp(min=1e-12)).item()
-    return torch.where(largest < 0, -xy_N2, xy_N2), share
+    return torch.where(largest < 0, -xy_N2, xy_N2), components.explained(2)
 
 
 def embeddings(E_VE: Tensor, names: Sequence[str], most: int = 200) -> Figure:

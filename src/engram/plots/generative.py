@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
+from engram.metrics.pca import pca
 from engram.plots.embedding import principal_components
 from engram.plots.figure import COLORS, GRID, Figure, line, plot
 from engram.plots.heatmap import DIVERGING, apply_colormap
@@ -102,9 +103,8 @@ def latent_map(z_NZ: Tensor, label_N: Tensor | None, classes: Sequence[str]) -> 
 
 def decode_plane(decode: Callable[[Tensor], Tensor], z_NZ: Tensor, side: int) -> Tensor:
     """Decode side × side latents on the plane of their first two principal components, row by row from the top."""
-    mean = z_NZ.mean(0)
-    _, S, V = torch.linalg.svd(z_NZ - mean, full_matrices=False)
-    axes = V[:2] * S[:2, None] / max(1, len(z_NZ) - 1) ** 0.5
+    components = pca(z_NZ)
+    mean, axes = components.mean_E, components.axes(2)
     steps = torch.linspace(-2, 2, side)
     rows, columns = torch.meshgrid(-steps, steps, indexing="ij")
     grid_NZ = mean + columns.reshape(-1, 1) * axes[0] + (rows.reshape(-1, 1) * axes[1] if len(axes) > 1 else 0)

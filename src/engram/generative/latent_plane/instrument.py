@@ -29,6 +29,7 @@ from engram.data.dataset import sample_column
 from engram.generative.feature_extractor import take_samples
 from engram.generative.gan.model import GAN
 from engram.generative.latent import LatentSampleArgs, slerp, some_latents
+from engram.metrics.pca import pca
 from engram.plots.arrays import data_url, pack_array
 from engram.plots.images import grid, png
 from engram.plots.instrument import Models, Response, endpoint, register_instrument
@@ -165,7 +166,7 @@ def choose_plane(args: PlaneArgs, run: Any, z_NZ: Tensor) -> Plane:
     if kind == "coordinates":
         a_Z, b_Z = coordinate_axes(args, centered_NZ.std(0) if has_encoder else torch.ones(Z))
     elif kind == "principal":
-        a_Z, b_Z = principal_axes(centered_NZ)
+        a_Z, b_Z = principal_axes(z_NZ)
     else:
         a_Z, b_Z = random_axes(centered_NZ, generator(args.seed, "plane"))
     chosen = Plane(kind, o_Z, a_Z, b_Z, 1.0)
@@ -182,10 +183,9 @@ def coordinate_axes(args: PlaneArgs, std_Z: Tensor) -> tuple[Tensor, Tensor]:
     return (axes_ZZ[args.x_coordinate], axes_ZZ[args.y_coordinate]) if Z > 1 else (axes_ZZ[0], torch.zeros(1))
 
 
-def principal_axes(centered_NZ: Tensor) -> tuple[Tensor, Tensor]:
+def principal_axes(z_NZ: Tensor) -> tuple[Tensor, Tensor]:
     """Axes along the two principal components, one standard deviation long."""
-    _, S, V = torch.linalg.svd(centered_NZ, full_matrices=False)
-    axes = V[:2] * S[:2, None] / max(1, len(centered_NZ) - 1) ** 0.5
+    axes = pca(z_NZ).axes(2)
     return axes[0], axes[1] if len(axes) > 1 else torch.zeros_like(axes[0])
 
 
