@@ -51,7 +51,10 @@ class TrainedRun:
 
     @property
     def history(self) -> list[dict[str, float]]:
-        """All recorded metrics, a row for each line of metrics.jsonl; `pandas.DataFrame(run.history)` is a table."""
+        """All recorded metrics, a row for each line of metrics.jsonl.
+
+        `pandas.DataFrame(run.history)` is a table.
+        """
         return self.run.folder.metrics()
 
     @property

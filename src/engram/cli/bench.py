@@ -49,7 +49,9 @@ def command(argv: Sequence[str]) -> int:
     names = list(itertools.takewhile(lambda word: not word.startswith("-"), argv))
 
     def bench(rounds: int | None = None, json: bool = False) -> None:
-        """Compare engram with other libraries: contestants take turns on the same work, the best round of each counts.
+        """Compare engram with other libraries: contestants take turns on the same work.
+
+        The best round of each counts.
 
         Without a name, the benchmarks are listed.
 
@@ -66,7 +68,7 @@ def command(argv: Sequence[str]) -> int:
 
 
 def print_result(result: dict[str, Any], json: bool) -> None:
-    """Print the work and, for every contestant, its rate, its ratio to the first, and its note if there is one."""
+    """Print the work and, for every contestant, its rate, its ratio to the first, and its note if any."""
     if json:
         print(jsonlib.dumps(result))
         return

@@ -1,4 +1,6 @@
-"""The catalog: name, title, flags and help of every recipe, cached so that `list` and `--help` need not import torch.
+"""The catalog: name, title, flags and help of every recipe.
+
+It is cached so that `list` and `--help` need not import torch.
 
 The cache is one JSON file, which holds for the source files it was made from: another size or time of any, and it is
 made anew.

@@ -51,7 +51,7 @@ def write_export(source: str, to: str, out: Path | None) -> Path:
 
 
 def write_onnx(source: str, out: Path | None) -> list[Path]:
-    """Write the model as ONNX, with the name of its recipe and those of its classes; returns where its files are."""
+    """Write the model as ONNX with the names of recipe and classes; returns where the files are."""
     from engram.hub.load import find_recipe, load
     from engram.hub.onnx import count_classes, export_onnx
 
@@ -61,7 +61,7 @@ def write_onnx(source: str, out: Path | None) -> list[Path]:
 
 
 def read_classes(source: str) -> Sequence[str]:
-    """Return the class names of a run, from its data, or of a checkpoint; () with a warning if the data are gone."""
+    """Return the class names of a run or checkpoint; () with a warning if the data are gone."""
     from engram.hub import huggingface
     from engram.hub.load import is_run
     from engram.training.run import recipe_of

@@ -1,4 +1,7 @@
-"""Flags: read by tyro from the fields of settings and the signatures of functions; errors become one sentence."""
+"""Flags: read by tyro from the fields of settings and the signatures of functions.
+
+Errors become one sentence.
+"""
 
 import contextlib
 import dataclasses

@@ -1,4 +1,6 @@
-"""Entry point of the command `engram`: finds the verb, and turns errors into one sentence and an exit code.
+"""Entry point of the command `engram`.
+
+Finds the verb, and turns errors into one sentence and an exit code.
 
 A verb is a file of this folder with a function `command(argv) -> int`; the first line of its docstring is its help.
 torch is imported inside of the verbs, so that `engram --help` answers at once.
@@ -74,7 +76,10 @@ def main() -> None:
 
 
 def exit_on_sigterm(number: int, frame: FrameType | None) -> None:
-    """Exit at once: outside of training there is nothing to save, and an exception might be caught on its way out."""
+    """Exit at once: outside of training there is nothing to save.
+
+    An exception might be caught on its way out.
+    """
     with contextlib.suppress(OSError):
         os.write(2, b"engram: Interrupted; what was saved before is intact.\n")
     os._exit(INTERRUPTED)
@@ -121,7 +126,10 @@ def print_error(sentence: str) -> None:
 
 
 def silence(stream: TextIO) -> None:
-    """Redirect a stream that cannot be written to nowhere: at exit the interpreter would try once more, and fail."""
+    """Redirect a stream that cannot be written to nowhere.
+
+    At exit the interpreter would try once more, and fail.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 

@@ -65,7 +65,7 @@ def check_suffix(out: Path | None, formats: Sequence[str]) -> None:
 
 @contextmanager
 def open_writer(out: Path | None, json: bool) -> Iterator[Callable[[list[Row]], None]]:
-    """Yield a function that writes rows to a file, which appears when it is complete, or to standard output."""
+    """Yield a function that writes rows to standard output, or to a file that appears when complete."""
     if out is None:
         yield JSONLines(sys.stdout).write if json else CSV(sys.stdout).write
         return

@@ -12,7 +12,7 @@ def command(argv: Sequence[str]) -> int:
 
 
 def report(runs: tuple[Path, ...], out: Path | None = None) -> None:
-    """Write the report of a run anew, also of one that is not finished; of several, a page that compares them.
+    """Write the report of a run, finished or not, anew; of several runs, a page that compares them.
 
     Args:
         runs: run folder, or several

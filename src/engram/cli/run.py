@@ -115,7 +115,10 @@ def parse_run(name: str, argv: Sequence[str]) -> tuple[Any, RunOptions]:
 
 
 def changed_limits(out: Path, recipe: Any) -> dict[str, Any]:
-    """The limits that a command line sets anew for the run in `out`; in all else it must be the same recipe."""
+    """The limits that a command line sets anew for the run in `out`.
+
+    In all else it must be the same recipe.
+    """
     from engram.data import absolute
     from engram.training.run import recipe_of
     from engram.training.run_folder import RunFolder

@@ -1,4 +1,4 @@
-"""Open the run folder or checkpoint that `sample`, `inspect` and `attack` name, and parse its recipe's flags."""
+"""Open the run or checkpoint that `sample`, `inspect` and `attack` name, and parse its flags."""
 
 import contextlib
 import json
@@ -30,7 +30,10 @@ def with_run(
     arguments: Callable[[Any], Any],
     use: Callable[[str, Any, Any], None],
 ) -> int:
-    """Parse the flags and call `use(source, args, options)`, where `source` names the run; return the exit code."""
+    """Parse the flags and call `use(source, args, options)`, where `source` names the run.
+
+    Return the exit code.
+    """
     usage = f"engram {verb} RUN [flags]"
     if not argv or argv[0].startswith("-"):
         about = (

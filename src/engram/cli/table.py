@@ -39,7 +39,10 @@ def show(value: Any) -> str:
 
 
 def columns_that_fit(texts: Sequence[dict[str, str]], width: int) -> list[str]:
-    """Names of the columns that a terminal has room for without cutting words; those of the longest words go first."""
+    """Names of the columns that a terminal has room for without cutting words.
+
+    Those of the longest words go first.
+    """
     needed = {name: GAP + longest_word(texts, name) for name in (texts[0] if texts else ())}
     while sum(needed.values()) > width and len(needed) > 1:
         first, *others = needed

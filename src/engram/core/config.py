@@ -1,4 +1,6 @@
-"""Settings: nested frozen dataclasses with bounds declared on their fields, read from JSON and overridden by name.
+"""Settings: nested frozen dataclasses with bounds declared on their fields.
+
+They are read from JSON and overridden by name.
 
     class Config(Settings):
         dropout: Annotated[float, Ge(0), Lt(1)] = 0.0
@@ -45,7 +47,10 @@ class Settings:
 
 @functools.cache
 def bounds(cls: Any) -> dict[str, tuple[Bound, ...]]:
-    """Bounds declared on the fields of a dataclass, by name; a field declared anew keeps those of its base class."""
+    """Bounds declared on the fields of a dataclass, by name.
+
+    A field declared anew keeps those of its base class.
+    """
     found: dict[str, tuple[Bound, ...]] = {}
     for base in reversed(inspect.getmro(cls)):
         if dataclasses.is_dataclass(base):
@@ -120,7 +125,10 @@ def _docstrings(tree: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 
 def free_fields(default: Any, group: str = "") -> Iterator[tuple[str, Any, "dataclasses.Field[Any]"]]:
-    """Fields that a person sets, nested ones too: the group, the owner and the field; derived ones are left out."""
+    """Fields that a person sets, nested ones too: the group, the owner and the field.
+
+    Derived ones are left out.
+    """
     hints = get_type_hints(type(default), include_extras=True)
     for field in dataclasses.fields(default):
         value = getattr(default, field.name)

@@ -22,7 +22,7 @@ class EngramError(Exception):
 
 
 def nearest(name: str, options: Iterable[str]) -> str:
-    """' Did you mean "cnn"?' if an option is close to `name`, otherwise the options themselves, if there are any."""
+    """' Did you mean "cnn"?' if an option is close to `name`, otherwise the options, if there are any."""
     options = sorted(options)
     if not options:
         return ""

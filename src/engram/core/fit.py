@@ -17,7 +17,9 @@ class FitMixin:
 
     @classmethod
     def fit(cls, data: Any = None, *, out: str | Path | None = None, quiet: bool = False, **settings: Any) -> Self:
-        """Train a new model on data and return it in eval mode; the run is kept in a folder, as by `engram.run`.
+        """Train a new model on data and return it in eval mode.
+
+        The run is kept in a folder, as by `engram.run`.
 
         Args:
             data: what `engram.run` takes: an array, (X, y), a data frame, texts, the name of a data set, a path

@@ -64,7 +64,7 @@ def gigabytes(size: float) -> str:
 
 
 def is_allocation_failure(error: BaseException) -> bool:
-    """Return whether an error says that memory could not be allocated: Python's, numpy's, torch's or CUDA's."""
+    """Return whether an error of Python, numpy, torch or CUDA says that memory could not be allocated."""
     if isinstance(error, MemoryError):
         return True
     kinds = (RuntimeError, ValueError, OverflowError)
@@ -72,7 +72,7 @@ def is_allocation_failure(error: BaseException) -> bool:
 
 
 def allocation_error(error: BaseException) -> EngramError:
-    """Return the sentence for an allocation that failed, with the size that was asked for where the error names it."""
+    """Return the sentence for a failed allocation, with its size where the error names it."""
     wanted = re.search(r"tried to allocate (\d+) bytes|allocate (\S+ [KMGTPE]i?B)", str(error))
     size = (gigabytes(int(wanted[1])) if wanted[1] else wanted[2]) if wanted else "more"
     available = available_memory()

@@ -1,4 +1,7 @@
-"""Size limits of models: a file of a few bytes or a mistyped number can ask for more memory than there is."""
+"""Size limits of models.
+
+A file of a few bytes or a mistyped number can ask for more memory than there is.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -40,7 +43,10 @@ def limit_model_size(weights: int, source: object) -> Iterator[None]:
 
 @contextmanager
 def limit_to_memory(copies: int) -> Iterator[None]:
-    """Abort model construction once `copies` of its parameters (gradients, moments) exceed the available memory."""
+    """Abort model construction once `copies` of its parameters exceed the available memory.
+
+    Copies: gradients, moments.
+    """
     available = available_memory()
     if available is None:
         yield
@@ -58,7 +64,7 @@ def limit_to_memory(copies: int) -> Iterator[None]:
 
 @contextmanager
 def limit_construction(bytes_: int, parts: float, refuse: Callable[[], None]) -> Iterator[None]:
-    """Call `refuse` once models built within have more bytes of parameters and buffers, or more modules, than that."""
+    """Call `refuse` once models built within exceed these bytes of parameters and buffers, or modules."""
 
     def count(owner: Any, name: str, value: Any) -> None:
         nonlocal bytes_, parts

@@ -140,7 +140,7 @@ class Recipe(Settings, ABC, Generic[M, D]):
         """How many of `unit` one step processes."""
 
     def activation_bytes(self, data: D) -> int:
-        """Bytes that the activations of a training step take at least, known before it; 0 where nothing is known."""
+        """Lower bound of the bytes of a training step's activations; 0 where nothing is known."""
         return 0
 
     @abstractmethod

@@ -197,7 +197,7 @@ def multiply(typing: Any, a: Any, b: Any) -> tuple[Any, Lower]:
 
 @intrinsic
 def dot4(typing: Any, total: Any, unsigned: Any, four: Any) -> tuple[Any, Lower]:
-    """Add to each lane of `total` the product of four bytes from 0 to 255 with the four from -128 to 127 of `four`."""
+    """Add to each lane of `total` the dot product of four bytes, 0 to 255, with `four`, -128 to 127."""
 
     def lower(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         total, unsigned, four = args

@@ -117,7 +117,10 @@ class Watch(Mapping[str, Tensor]):
 
 
 def watch(model: nn.Module, *patterns: str, replace: Mapping[str, Replacement] | None = None) -> Watch:
-    """Record activations that match `patterns`, replace those that match keys of `replace`; by default record all."""
+    """Record activations that match `patterns`, replace those that match keys of `replace`.
+
+    By default record all.
+    """
     if not patterns and not replace:
         patterns = ("*",)
     return Watch(model, patterns, replace or {})

@@ -88,7 +88,10 @@ def is_cached(name: str) -> bool:
 
 
 def download(name: str, from_file: Path | None = None) -> Path:
-    """Put a data set into the cache, from an archive that the user has or from its sources; return its path."""
+    """Put a data set into the cache, from an archive that the user has or from its sources.
+
+    Return its path.
+    """
     known = get_entry(name)
     if not known.sources:
         raise EngramError(f"The data set {name} is generated when it is loaded: there is nothing to download.")
@@ -102,7 +105,10 @@ def absolute(name: str) -> str:
 
 
 def _is_path(name: str | Path) -> bool:
-    """Whether user data is meant; the name of a data set wins over a file of that name (write ./mnist for the file)."""
+    """Whether user data is meant.
+
+    The name of a data set wins over a file of that name (write ./mnist for the file).
+    """
     if isinstance(name, Path):
         return True
     if name in ENTRIES or name.startswith("hf:") or is_stored(name):

@@ -19,7 +19,10 @@ GZIP, ZIP, AR = b"\x1f\x8b", b"PK\x03\x04", b"!<arch>\n"
 
 
 def read_members(path: Path, patterns: tuple[str, ...]) -> dict[str, bytes]:
-    """Return the content of every member that matches a pattern, ungzipped; ValueError if a pattern matches none."""
+    """Return the content of every member that matches a pattern, ungzipped.
+
+    ValueError if a pattern matches none.
+    """
     with path.open("rb") as stream:
         start = stream.read(8)
     if start.startswith(ZIP):

@@ -1,4 +1,7 @@
-"""NumPy arrays of the user, .npy and .npz files: images or rows of a table, with labels or regression targets."""
+"""NumPy arrays of the user, .npy and .npz files.
+
+Images or rows of a table, with labels or regression targets.
+"""
 
 import math
 import zipfile
@@ -180,7 +183,10 @@ def to_column(y: Array) -> Array:
 
 
 def _to_images(source: str, x: Array) -> Tensor:
-    """Convert N × (H W), N × H × W, N × H × W × C or N × C × H × W to uint8 N × C × H × W; floats go from 0 to 1."""
+    """Convert N × (H W), N × H × W, N × H × W × C or N × C × H × W to uint8 N × C × H × W.
+
+    Floats go from 0 to 1.
+    """
     if x.ndim == 2:
         side = square_side(x.shape[1]) or 1
         return torch.from_numpy(x.astype(np.uint8)).reshape(-1, 1, side, side)

@@ -1,4 +1,6 @@
-"""Data augmentation of images: shift, flip, rotation, zoom, color jitter and noise, drawn anew for each image.
+"""Data augmentation of images.
+
+Shift, flip, rotation, zoom, color jitter and noise, drawn anew for each image.
 
 B batch, C channels, H height, W width. The whole batch is transformed at once.
 """

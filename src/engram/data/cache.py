@@ -66,7 +66,9 @@ def explain_errors() -> Iterator[None]:
 
 @contextmanager
 def lock_entry(name: str, what: str) -> Iterator[None]:
-    """Hold the file lock of a cache entry, so that one process at a time builds it; `what` names it in messages.
+    """Hold the file lock of a cache entry, so that one process at a time builds it.
+
+    `what` names it in messages.
 
     The holder runs without collectives: other ranks of a distributed run wait for this lock, so a collective under it
     would deadlock. The system releases the lock of a process that dies; its temporary folders are removed.
@@ -150,7 +152,10 @@ def pack(parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def read(name: str) -> Parts:
-    """Read a data set from the cache; FileNotFoundError if it is missing, CorruptedError if the checksum differs."""
+    """Read a data set from the cache.
+
+    FileNotFoundError if it is missing, CorruptedError if the checksum differs.
+    """
     path, manifest = data_path(name), _read_manifest(name)
     if not path.exists() or path.stat().st_size != manifest["size"]:
         raise CorruptedError

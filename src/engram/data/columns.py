@@ -1,4 +1,6 @@
-"""Columns that do not fit a tensor: strings of any length, bit-packed images, images resized on access.
+"""Columns that do not fit a tensor.
+
+Strings of any length, bit-packed images, images resized on access.
 
 Samples are stored packed in a few tensors, as in the cache file, and unpacked on access. Indexing with a tensor gives
 a view that shares the bytes: shuffling or splitting millions of lines copies none of them.

@@ -127,7 +127,10 @@ def _read_user_text(path: Path, by: Unit) -> Text:
 
 
 def _find_cut(file: Path) -> int:
-    """Return a byte offset near 90 % of a file: after a line that ends before 95 %, or else between characters."""
+    """Return a byte offset near 90 % of a file.
+
+    It is after a line that ends before 95 %, or else between characters.
+    """
     size = file.stat().st_size
     place = size * 9 // 10
     with file.open("rb") as stream:
@@ -226,7 +229,7 @@ class RandomWindows:
 
 
 def cover_windows(tokens: Tokens, context: int, max_tokens: int) -> tuple[Tensor, Tensor]:
-    """Return consecutive windows N × T and their next tokens; evenly chosen if there are more than `max_tokens`."""
+    """Return consecutive windows N × T and next tokens; chosen evenly if more than `max_tokens`."""
     context = min(context, len(tokens.ids) - 1)
     count = (len(tokens.ids) - 1) // context
     chosen = torch.linspace(0, count - 1, min(count, max(1, max_tokens // context))).round().long().unique()

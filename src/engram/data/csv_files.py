@@ -55,7 +55,10 @@ class Layout:
 
 
 def read_csv(path: Path, *, target: str = "", ignore: tuple[str, ...] = (), task: Task = "auto") -> Parts:
-    """Read one sample per row; the default target is a column so named, or the last one if it has integers or words."""
+    """Read one sample per row.
+
+    The default target is a column so named, or the last one if it has integers or words.
+    """
     with explain_csv_errors(path):
         layout = detect_layout(path)
         plain = not (target or ignore or task != "auto")
@@ -100,7 +103,7 @@ def detect_layout(path: Path) -> Layout:
 
 
 def detect_delimiter(lines: list[str]) -> str:
-    """Return the most frequent of comma, semicolon and tab; spaces, where there are none and rows are numbers."""
+    """Return the most frequent of comma, semicolon and tab; spaces if none, and rows are numbers."""
     delimiter = max(",;\t", key=lines[0].count)
     if delimiter not in lines[0]:
         cells = lines[-1].split()
@@ -110,7 +113,7 @@ def detect_delimiter(lines: list[str]) -> str:
 
 
 def has_counts(first: list[str], second: list[str]) -> bool:
-    """Whether the first row is that of scikit-learn's files: numbers of rows and inputs, and names of classes."""
+    """Whether the first row is scikit-learn's: numbers of rows and inputs, and names of classes."""
     return (
         len(first) > 2
         and all(cell.isdecimal() for cell in first[:2])
@@ -160,7 +163,10 @@ def read_table(path: Path) -> Table:
 
 
 def read_pixels(layout: Layout) -> Parts | None:
-    """Read a file whose columns are the pixels of square images, perhaps with a label; None if it is no such file."""
+    """Read a file whose columns are the pixels of square images, perhaps with a label.
+
+    None if it is no such file.
+    """
     label = find_label(layout)
     inputs = [i for i in range(len(layout.names)) if i != label]
     named = layout.header and not all(layout.names[i][-1:].isdigit() for i in inputs)
@@ -190,7 +196,7 @@ def read_pixel_rows(path: Path, count: int) -> Array:
 
 
 def find_label(layout: Layout) -> int | None:
-    """Return the index of the label beside the pixels of images: by name, else the first column or the last."""
+    """Return the index of the label beside pixels: by name, else the first or the last column."""
     for i, name in enumerate(layout.names):
         if layout.header and name.lower() in LABELS:
             return i

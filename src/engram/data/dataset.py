@@ -46,7 +46,10 @@ class Split:
 
 
 def take_rows(column: Any, index: Tensor) -> Any:
-    """Return the rows of a column at `index`; for a tensor `index_select` is five times as fast as `[index]`."""
+    """Return the rows of a column at `index`.
+
+    For a tensor `index_select` is five times as fast as `[index]`.
+    """
     if isinstance(column, Tensor):
         return column.index_select(0, index)
     return [column[i] for i in index.tolist()] if isinstance(column, (list, tuple)) else column[index]

@@ -104,7 +104,10 @@ def _find_by_code(one: dict[str, Any], concepts: dict[str, Any]) -> dict[str, st
 
 
 def _index_names(concepts: dict[str, Any], sets: list[dict[str, Any]]) -> dict[str, str]:
-    """Return the concept of each normalized name: emojibase's names first, then those of sets with character codes."""
+    """Return the concept of each normalized name.
+
+    The names of emojibase go first, then those of sets with character codes.
+    """
     known: dict[str, str] = {}
     for code, concept in concepts.items():
         known.setdefault(_normalize_name(concept["label"]), code)

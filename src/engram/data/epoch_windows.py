@@ -1,4 +1,6 @@
-r"""Epochs over the windows of a text that may be larger than memory: each window once per epoch, shard by shard.
+r"""Epochs over the windows of a text that may be larger than memory.
+
+Each window once per epoch, shard by shard.
 
     K = \lfloor (N - 1 - o) / T \rfloor                     windows of an epoch            (1)
     x_k = w_{o + k T}, \dots, w_{o + (k + 1) T}             window k, 0 \le k < K         (2)

@@ -1,4 +1,7 @@
-"""Download data sets: from an archive that the user has, or from their sources in order, each verified by checksum."""
+"""Download data sets, each verified by checksum.
+
+From an archive that the user has, or from their sources in order.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +16,10 @@ from engram.data.sources import Archive, DataSource, Files, Unavailable
 
 
 def fetch_dataset(entry: Entry, from_file: Path | None = None) -> Parts:
-    """Return a data set from the cache, downloading it first if missing or damaged; one process downloads at a time."""
+    """Return a data set from the cache, downloading it first if missing or damaged.
+
+    One process downloads at a time.
+    """
     name = entry.info.name
     if from_file is None and (parts := _read_cached(name)) is not None:
         return parts

@@ -1,4 +1,6 @@
-"""Images of the user: a folder with one folder per class, or with train, valid and test folders that hold those.
+"""Images of the user: a folder with one folder per class.
+
+Or one with train, valid and test folders that hold those.
 
 Images without class folders are read without labels. All are resized to one size, the given or the most common one, and
 converted to one number of channels.
@@ -116,7 +118,10 @@ def _read_split(pairs: list[tuple[Path, str | None]], size: tuple[int, int], mod
 
 
 def _read_pixels(file: Path, size: tuple[int, int], mode: str) -> Tensor:
-    """Read an image as uint8 C × H × W; transparency becomes white; of an animation, the first frame is taken."""
+    """Read an image as uint8 C × H × W; transparency becomes white.
+
+    Of an animation, the first frame is taken.
+    """
     with open_image(file) as image:
         if image.has_transparency_data:
             colors = image.convert("RGBA")

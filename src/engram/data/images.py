@@ -31,7 +31,10 @@ def parse_csv(csv: bytes, header: int = 0) -> Tensor:
 
 
 def make_mnist_splits(train: Split, test: Split, classes: tuple[str, ...]) -> Parts:
-    """Split the 60 000 training images into 55 000 for training and 5000 for validation; 10 000 are the test."""
+    """Split the 60 000 training images into 55 000 for training and 5000 for validation.
+
+    10 000 are the test.
+    """
     return Parts({**random_split(train, train=55_000, valid=5000), "test": test}, classes)
 
 

@@ -1,4 +1,7 @@
-"""Batch loaders for data in memory: one gather per batch, no worker processes and no Python loop over samples."""
+"""Batch loaders for data in memory.
+
+One gather per batch, no worker processes and no Python loop over samples.
+"""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-r"""Phrases: words that occur together more often than by chance become one token, as "new_york" (Mikolov et al. 2013).
+r"""Phrases: words that often occur together become one token, as "new_york" (Mikolov et al. 2013).
 
     s(a, b) = N (n_{ab} - \delta) / (n_a n_b)     score of the words a b     (1)
 

@@ -1,4 +1,6 @@
-"""Preprocessing of images for a checkpoint, as its preprocessor_config.json describes: resize, center crop, rescale.
+"""Preprocessing of images for a checkpoint, as its preprocessor_config.json describes.
+
+Resize, center crop, rescale.
 
 The result is a float image from 0 to 1; the model itself normalizes it with its mean and standard deviation.
 """
@@ -112,7 +114,7 @@ class Preprocess:
 
 
 def read_normalization(about: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
-    """Return the `mean` and `std` of pixels from 0 to 1 that preprocessor_config.json says, for a model's config."""
+    """Return `mean` and `std` of pixels from 0 to 1 by preprocessor_config.json, for a model's config."""
     about = {**DEFAULTS[_kind(about)], **about}
     mean, std = (about["image_mean"], about["image_std"]) if about.get("do_normalize", True) else (0.0, 1.0)
     scale = 255 * about.get("rescale_factor", 1 / 255) if about.get("do_rescale", True) else 255
@@ -126,7 +128,10 @@ def _channels(value: float | Sequence[float], scale: float) -> tuple[float, ...]
 
 
 def _kind(about: Mapping[str, Any]) -> str:
-    """Return the kind of image processor, by the start of its name; one that is not known is taken for ViT's."""
+    """Return the kind of image processor, by the start of its name.
+
+    One that is not known is taken for ViT's.
+    """
     name = about.get("image_processor_type") or about.get("feature_extractor_type") or ""
     return next((kind for kind in DEFAULTS if name.startswith(kind)), "ViT")
 

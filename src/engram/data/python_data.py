@@ -1,4 +1,6 @@
-"""Data given from Python: arrays, data frames, texts and Hugging Face data sets, kept in the cache for resuming.
+"""Data given from Python: arrays, data frames, texts and Hugging Face data sets.
+
+They are kept in the cache for resuming.
 
 name = store(images)                   # uint8 or float array N × H × W, N × C × H × W or N × H × W × C
 name = store((X, y))                   # rows and labels or regression targets

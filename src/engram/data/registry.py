@@ -1,4 +1,7 @@
-"""Registry of data sets: each is registered where it is defined; command line, docs and tests read the registry."""
+"""Registry of data sets: each is registered where it is defined.
+
+Command line, docs and tests read the registry.
+"""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -59,7 +62,10 @@ def register_generated(name: str, **about: Any) -> Callable[[Builder], Builder]:
 
 
 def register_downloaded(name: str, *sources: DataSource, arrange: Builder | None = None, **about: Any) -> None:
-    """Register a data set that is downloaded from the first source that delivers; `about` completes its `Info`."""
+    """Register a data set that is downloaded from the first source that delivers.
+
+    `about` completes its `Info`.
+    """
     first = sources[0].archives[0]
     sha256 = first.sha256 or first.contents[0]
     info = Info(name=name, source=", ".join(map(str, sources)), sha256=sha256, **about)

@@ -1,4 +1,7 @@
-"""Sentences of words, for word2vec: a word-level tokenizer, word counts, and batches of whole sentences."""
+"""Sentences of words, for word2vec.
+
+A word-level tokenizer, word counts, and batches of whole sentences.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -95,7 +98,7 @@ class SentenceLoader:
 
 
 def take_sentences(tokens: Tokens, first: int, words: int) -> tuple[dict[str, Tensor], int]:
-    """Return sentences from number `first` on with at least `words` words, if there are; and the next number."""
+    """Return sentences from number `first` on with at least `words` words, and the next number."""
     start = int(tokens.ends[first - 1]) if first else 0
     last = min(int(torch.searchsorted(tokens.ends, start + words)) + 1, len(tokens))
     ends = tokens.ends[first:last] - start

@@ -1,4 +1,6 @@
-"""Synthetic sequence tasks for recurrent networks: copy, reverse, selective copy, adding, and dates to translate.
+"""Synthetic sequence tasks for recurrent networks.
+
+Copy, reverse, selective copy, adding, and dates to translate.
 
 In `copy`, `reverse` and `selective-copy` the symbols are numbers from 1; 0 is a blank, and the last number is a cue.
 `source` ends with as many cues as there are symbols to recall, and `target` has one symbol for each cue: a recurrent

@@ -77,7 +77,10 @@ def held_out(color: Ints, shape: Ints) -> npt.NDArray[np.bool_]:
     sizes={"train": 5000, "valid": 500, "test": 500, "unseen": 500},
 )  # fmt: skip
 def shapes(*, count: int = 5000, size: int = 32, objects: int = 2, seed: int = 0) -> Parts:
-    """`objects` is 1 for images of a single object, or 2 for half of them with two; `size` is the side in pixels."""
+    """`objects` is 1 for images of a single object, or 2 for half of them with two.
+
+    `size` is the side in pixels.
+    """
     if not 8 <= size <= 512:
         raise EngramError(f"size is a number of pixels from 8 to 512, not {size}.")
     if objects not in (1, 2):

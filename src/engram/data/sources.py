@@ -104,7 +104,10 @@ def download_with_npm(name: str, folder: Path, progress: Progress) -> None:
 
 
 def download_with_apt(name: str, folder: Path, progress: Progress) -> None:
-    """Download a Debian package; if the system has no package lists, fetch them into `folder` (needs no root)."""
+    """Download a Debian package.
+
+    If the system has no package lists, fetch them into `folder` (needs no root).
+    """
     try:
         run_client(["apt-get", "download", name], folder)
     except Unavailable:

@@ -15,7 +15,10 @@ USER_SEED = int.from_bytes(b"engram", "big")
 
 
 def fixed_permutation(count: int, seed: int = 0) -> Tensor:
-    """Return a permutation that never changes; NumPy guarantees this stream across versions, torch does not."""
+    """Return a permutation that never changes.
+
+    NumPy guarantees this stream across versions, torch does not.
+    """
     keys = np.random.PCG64(seed).random_raw(count)
     return torch.from_numpy(np.argsort(keys, kind="stable"))
 

@@ -174,7 +174,10 @@ class Feature:
         return dates
 
     def decode(self, x_NF: Array) -> list[Any]:
-        """Return values of the column: the nearest integer, the most likely category, an ISO date; None if missing."""
+        """Return values of the column: the nearest integer, the most likely category, an ISO date.
+
+        None if missing.
+        """
         values: list[Any]
         if self.kind == "category":
             values = [self.levels[i] for i in x_NF[:, : len(self.levels)].argmax(1)]
@@ -271,7 +274,7 @@ class TableEncoder:
         return self._rescaled(low_F, high_F - low_F)
 
     def shifted(self, point_NF: Array) -> "TableEncoder":
-        """Return an encoder that also standardizes all columns alike, as one sequence, by the encoded training rows."""
+        """Return an encoder that also standardizes all columns alike, as one sequence, by the training rows."""
         one_F = np.ones(point_NF.shape[1])
         return self._rescaled(point_NF.mean(dtype=np.float64) * one_F, point_NF.std(dtype=np.float64) * one_F)
 

@@ -1,4 +1,4 @@
-"""Tables as data sets: choose the target, learn the encoding from the training rows, encode every split."""
+"""Tables as data sets: choose the target, encode every split as learned from the training rows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Text data sets: Shakespeare, Moby-Dick, the Brown corpus, lines of poetry, and the Bible in two languages."""
+"""Text data sets: Shakespeare, Moby-Dick, the Brown corpus, poetry, and the Bible in two languages."""
 
 import io
 import pickle
@@ -80,7 +80,7 @@ def _parse_tagged(files: Files, names: list[str]) -> Split:
 
 
 class InertObject:
-    """Placeholder for every object of a pickle that is not a NumPy array: takes any arguments and does nothing."""
+    """Placeholder for every object of a pickle that is no NumPy array: takes any arguments, does nothing."""
 
     state: Any = None
 
@@ -105,7 +105,10 @@ class ArrayUnpickler(pickle.Unpickler):
 
 
 def read_poetry(files: Files) -> Parts:
-    """Read the lines of a pickled data frame; its state is (axes, blocks, …), the last block begins with the text."""
+    """Read the lines of a pickled data frame.
+
+    Its state is (axes, blocks, …), the last block begins with the text.
+    """
     (content,) = files.values()
     frame = ArrayUnpickler(io.BytesIO(content)).load()
     _axes, blocks, *_rest = frame.state["_data"].state

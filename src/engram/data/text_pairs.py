@@ -45,7 +45,10 @@ class TextPairs:
 
 
 def encode_pairs(split: Split, tokenizer: Tokenizer, context: int) -> Split:
-    """Return the split with token ids added; a text longer than `context` is truncated before its last token."""
+    """Return the split with token ids added.
+
+    A text longer than `context` is truncated before its last token.
+    """
     columns: dict[str, Any] = {}
     for side in ("source", "target"):
         columns[side] = list(split[side])

@@ -1,4 +1,4 @@
-"""Tokenizers: characters, bytes, byte-pair encoding (BPE), WordPiece and whole words, by the library `tokenizers`.
+"""Tokenizers: characters, bytes, byte-pair encoding (BPE), WordPiece and words, by `tokenizers`.
 
 tokenizer = Tokenizer.train("bpe", texts, vocab_size=2000)
 tokenizer.encode("to be")           # [283, 305]
@@ -34,7 +34,10 @@ WORD_START = "▁"
 
 
 class Tokenizer:
-    """Encodes a text as a list of token ids and decodes it back; `backend` is the tokenizer of the library."""
+    """Encodes a text as a list of token ids and decodes it back.
+
+    `backend` is the tokenizer of the library.
+    """
 
     def __init__(
         self, backend: HFTokenizer, *, bos_token: str = "", eos_token: str = "", chat_template: str = ""
@@ -196,7 +199,10 @@ class Tokenizer:
 
 @contextmanager
 def wrap_errors(what: str) -> Iterator[None]:
-    """Turn any error of `tokenizers` into an EngramError that begins with `what`; a Rust panic is a BaseException."""
+    """Turn any error of `tokenizers` into an EngramError that begins with `what`.
+
+    A Rust panic is a BaseException.
+    """
     try:
         yield
     except EngramError:
@@ -251,7 +257,9 @@ def _init_backend(kind: Kind, size: int, specials: list[str]) -> tuple[HFTokeniz
 
 
 def _convert_to_wordpiece(bpe: HFTokenizer, size: int, specials: list[str]) -> HFTokenizer:
-    """Return a WordPiece tokenizer with the vocabulary of a trained BPE: starts of words, and continuations with ##.
+    """Return a WordPiece tokenizer with the vocabulary of a trained BPE.
+
+    It has starts of words, and continuations with ##.
 
     The library's own WordPiece trainer orders its vocabulary differently every time, so runs would not be reproducible.
     """
@@ -314,7 +322,10 @@ def _read_wordpiece(path: Path) -> HFTokenizer:
 
 
 def _read_bpe(path: Path) -> HFTokenizer:
-    """Read vocab.json and merges.txt, of GPT-2, RoBERTa or CLIP; CLIP's are lowercase, and words end in </w>."""
+    """Read vocab.json and merges.txt, of GPT-2, RoBERTa or CLIP.
+
+    CLIP's are lowercase, and words end in </w>.
+    """
     vocab = json.loads((path / "vocab.json").read_text())
     files = str(path / "vocab.json"), str(path / "merges.txt")
     if "<|startoftext|>" not in vocab:
@@ -347,7 +358,7 @@ def _surround_roberta(backend: HFTokenizer, vocab: dict[str, int]) -> HFTokenize
 
 
 def chunk_text(text: str, size: int = 1 << 16) -> Iterator[str]:
-    """Cut a long text into chunks, at a line break or a space where there is one, to be tokenized in parallel."""
+    """Cut a long text into chunks to be tokenized in parallel, at a line break or a space if possible."""
     start = 0
     while start < len(text):
         end = start + size

@@ -70,7 +70,7 @@ def open_tokens(place: Path) -> dict[str, Tokens]:
 
 
 def write_tokens(name: str, splits: Mapping[str, Segments], tokenizer: Tokenizer, place: Path) -> None:
-    """Tokenize splits into PLACE.partial, resuming an interrupted one, and rename it to PLACE when complete."""
+    """Tokenize splits into PLACE.partial, resuming if interrupted, and rename it to PLACE when complete."""
     dtype = np.dtype("int16" if tokenizer.max_id < 1 << 15 else "int32")
     partial = place.with_suffix(".partial")
     with cache.explain_errors():

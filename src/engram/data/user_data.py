@@ -19,7 +19,10 @@ from engram.data.text_pairs import read_json_pairs, read_pairs
 
 
 def load_user_data(path: Path, **options: Any) -> Data:
-    """Load a file or folder: `size` and `grayscale` are options of images; `target`, `ignore` and `task` of tables."""
+    """Load a file or folder of the user.
+
+    `size` and `grayscale` are options of images; `target`, `ignore` and `task` of tables.
+    """
     path = path.expanduser()
     if not exists(path):
         raise EngramError(f"There is no file or folder {path}.")

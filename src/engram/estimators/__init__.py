@@ -1,4 +1,6 @@
-"""Estimators of scikit-learn's kind: `fit`, `predict` and `transform` on arrays and frames, in pipelines and searches.
+"""Estimators of scikit-learn's kind.
+
+`fit`, `predict` and `transform` on arrays and frames, in pipelines and searches.
 
     clf = make_pipeline(SimpleImputer(), MLPClassifier()).fit(X, y)
     GridSearchCV(MLPRegressor(), {"hidden": [(32,), (64, 64)]})

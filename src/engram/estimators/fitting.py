@@ -44,7 +44,10 @@ def steps_of(epochs: int, rows: int, batch: int) -> int:
 
 
 def fit_recipe(recipe: Recipe[M, Data], data: Data) -> M:
-    """Train a recipe's model on data in memory, in 64 bits, as scikit-learn computes; return it in evaluation mode."""
+    """Train a recipe's model on data in memory, in 64 bits, as scikit-learn computes.
+
+    Return it in evaluation mode.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         learner = recipe.learner(data)

@@ -115,7 +115,7 @@ class MLPClassifier(ClassifierMixin, _Perceptron):
 
 
 class MLPRegressor(RegressorMixin, _Perceptron):
-    """Multi-layer perceptron that predicts a number, trained by the squared error with AdamW and a cosine schedule.
+    """Multi-layer perceptron that predicts a number: squared error, AdamW and a cosine schedule.
 
     Parameters and `model_` are those of `MLPClassifier`; the target is standardized inside of the model too.
     """
@@ -131,7 +131,7 @@ class MLPRegressor(RegressorMixin, _Perceptron):
 
 
 class PredictiveCodingClassifier(ClassifierMixin, BaseEstimator):
-    """Predictive coding network: inference of the hidden layers, then local updates from prediction errors.
+    """Predictive coding network: inference of the hidden layers, then local updates from errors.
 
     Parameters
     ----------

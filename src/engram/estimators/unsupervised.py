@@ -105,7 +105,9 @@ class Autoencoder(_LatentModel):
 
 
 class VAE(_LatentModel):
-    """Variational autoencoder with a Gaussian likelihood: latents near a standard normal, so that rows can be drawn.
+    """Variational autoencoder with a Gaussian likelihood.
+
+    Latents are near a standard normal, so that rows can be sampled.
 
     Parameters
     ----------

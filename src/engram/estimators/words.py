@@ -29,7 +29,9 @@ def check_texts(X: Any) -> list[str]:
 
 
 class WordVectors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Word vectors (skip-gram with negative sampling); a text becomes the mean of the vectors of its words.
+    """Word vectors (skip-gram with negative sampling).
+
+    A text becomes the mean of the vectors of its words.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Foundations: perceptrons, convolutional and residual networks, automatic differentiation, optimizers."""
+"""Foundations: perceptrons, convolutional and residual networks, autodiff, optimizers."""
 
 import lazy_loader
 

@@ -1,4 +1,7 @@
-"""Base of all recipes that classify images: data, cross-entropy loss, metrics, figures and predictions."""
+"""Base of all recipes that classify images.
+
+Data, cross-entropy loss, metrics, figures and predictions.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -50,7 +53,10 @@ class ImageClassifier(Recipe[M, Data]):
 
     @property
     def label_smoothing(self) -> float:
-        """Share of the target distribution that is spread over all classes; recipes with this flag declare a field."""
+        """Share of the target distribution that is spread over all classes.
+
+        Recipes with this flag declare a field.
+        """
         return 0.0
 
     @property

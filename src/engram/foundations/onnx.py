@@ -1,4 +1,7 @@
-"""ONNX signature of MLP, CNN and ResNet: image (B × C × H × W, from 0 to 1) or point (B × F) → logits (B × K)."""
+"""ONNX signature of MLP, CNN and ResNet.
+
+Image (B × C × H × W, from 0 to 1) or point (B × F) → logits (B × K).
+"""
 
 from engram.foundations.cnn.model import CNN
 from engram.foundations.mlp.model import MLP

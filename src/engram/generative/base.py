@@ -1,4 +1,7 @@
-"""Base recipe of generative models: data, evaluation and figures that autoencoder, VAE, GAN and diffusion share."""
+"""Base recipe of generative models.
+
+Data, evaluation and figures that autoencoder, VAE, GAN and diffusion share.
+"""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Feature extractor behind the Fréchet distance, precision and recall, and the comparison of samples with it.
+"""Feature extractor behind Fréchet distance, precision and recall, and the comparison of samples.
 
 Features of labeled images are the 128 hidden units of a classifier: the convolutional network of the recipe `cnn`,
 trained on the same data with settings that never change, so that values can be compared; it is cached on disk. Features
@@ -58,7 +58,7 @@ class SampleQuality:
 
     @classmethod
     def of(cls, data: Data, split: str, column: str, most: int) -> "SampleQuality":
-        """Compare with at most `most` samples of a split, and as many again for the distance between real samples."""
+        """Compare with at most `most` samples of a split, and as many for the distance of real samples."""
         features_of, half = build_feature_extractor(data, column), min(most, len(data[split]) // 2)
         if half < 2:
             raise EngramError(f"The {split} split has {len(data[split])} samples: 4 are needed to compare with them.")

@@ -1,4 +1,4 @@
-"""Latent-variable models: samples, reconstructions, interpolation and latent maps of autoencoder, VAE and GAN."""
+"""Latent-variable models: samples, reconstructions, interpolation and latent maps."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

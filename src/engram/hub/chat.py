@@ -1,4 +1,4 @@
-"""Chat: messages as a prompt, by the template of a checkpoint in Jinja's immutable sandbox, and replies to them.
+"""Chat: messages as a prompt by a checkpoint's template (Jinja's immutable sandbox), and replies.
 
 chat = Chat(engram.load("smollm2"))
 for piece in chat.reply("Who was Romulus?"):

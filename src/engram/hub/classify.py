@@ -51,7 +51,10 @@ def class_scores(model: nn.Module) -> Callable[[Tensor], Tensor]:
 def classify_image(
     scores: Callable[[Tensor], Tensor], image_1CHW: Tensor, classes: Sequence[str], *, probabilities: bool = True
 ) -> Sample:
-    """Return the most probable classes of an image; of a model without probabilities, those of the highest scores."""
+    """Return the most probable classes of an image.
+
+    Of a model without probabilities, those of the highest scores.
+    """
     score_K = scores(image_1CHW)[0]
     value_K, what = (score_K.softmax(-1), "probability") if probabilities else (score_K, "score")
     best = value_K.topk(min(SHOWN, len(value_K)))

@@ -1,4 +1,4 @@
-"""Evaluation of a run on other data, with bootstrap confidence intervals where samples are scored one by one.
+"""Evaluation of a run on other data, with bootstrap confidence intervals of scores by sample.
 
 found = evaluate("runs/mlp-1", "new.csv")
 found.metrics["accuracy"]                 # Interval(value=0.93, low=0.90, high=0.96)

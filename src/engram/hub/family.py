@@ -218,7 +218,10 @@ class Family:
         return any(re.search(pattern, name) for pattern in (r"position_ids$", *self.ignored_keys))
 
     def load_weights(self, model: nn.Module, weights: Weights, path: Path) -> None:
-        """Load the state dict of a file into a model; the error names missing, unexpected and misshapen tensors."""
+        """Load the state dict of a file into a model.
+
+        The error names missing, unexpected and misshapen tensors.
+        """
         ties = self.tied_keys(model.config)
         filled, wrong, known = {}, {}, set(ties)
         quantized: dict[str, QuantizedWeight] = {}

@@ -1,4 +1,6 @@
-"""Checkpoints in formats of their own, neither of transformers nor GGUF: each is known by the files of its folder.
+"""Checkpoints in formats of their own, neither of transformers nor GGUF.
+
+Each is known by the files of its folder.
 
 A system that reads one registers it in its file `pretrained.py`.
 """

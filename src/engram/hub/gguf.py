@@ -1,4 +1,4 @@
-"""GGUF checkpoints: settings and tensors, renamed to the names in transformers, which model families read.
+"""GGUF checkpoints: settings and tensors by their names in transformers, for the model families.
 
 model = engram.load("SmolLM2-135M-Instruct.Q4_1.gguf")
 """
@@ -98,7 +98,7 @@ def read_settings(file: GGUFFile) -> HFConfig:
 
 
 def query_scalar(about: Mapping[str, Any]) -> int:
-    """The number whose root divides the attention scores of Gemma: the head width, but for the 27 B models."""
+    """Number whose root divides the attention scores of Gemma: the head width, but for 27 B models."""
     heads, width = about["attention.head_count"], about["embedding_length"]
     size: int = about.get("attention.key_length", width // heads)
     return width // heads if about["block_count"] in (46, 62) else size

@@ -1,4 +1,4 @@
-"""Tokenizers in the metadata of GGUF files: byte-level BPE by its merges, or BPE by the scores of its pieces."""
+"""Tokenizers in the metadata of GGUF files: byte-level BPE by merges, or BPE by scores of pieces."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -71,7 +71,10 @@ def byte_level(about: Mapping[str, Any], tokens: list[str]) -> HFTokenizer:
 
 
 def by_scores(about: Mapping[str, Any], tokens: list[str]) -> HFTokenizer:
-    """Build the BPE of SentencePiece: two pieces merge if both together are one, that of the highest score first."""
+    """Build the BPE of SentencePiece.
+
+    Two pieces merge if both together are one, that of the highest score first.
+    """
     scores = about.get("scores")
     if not isinstance(scores, list) or len(scores) != len(tokens):
         raise EngramError("it has not one score for every piece")

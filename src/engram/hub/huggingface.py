@@ -1,4 +1,6 @@
-"""Hugging Face checkpoints: load those of transformers, and save models so that transformers loads them.
+"""Hugging Face checkpoints.
+
+Load those of transformers, and save models so that transformers loads them.
 
 checkpoint = load_checkpoint("openai-community/gpt2")              # or a folder
 checkpoint.model(torch.tensor([checkpoint.tokenizer.encode("to be")]))
@@ -54,7 +56,7 @@ class Checkpoint:
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether a path is a GGUF file, or a folder with a checkpoint in the format of transformers or one of its own."""
+    """Whether a path is a GGUF file or a folder with a checkpoint in a format that is known."""
     if is_gguf(Path(path)) or find_format(Path(path)):
         return True
     try:
@@ -67,7 +69,7 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def load_checkpoint(source: str | Path, *, quantized: bool = False) -> Checkpoint:
-    """Load the checkpoint of a folder, of a GGUF file, of the registry of models, or of that name on the hub.
+    """Load the checkpoint of a folder, a GGUF file, the registry of models, or a name on the hub.
 
     With `quantized`, matrices of a GGUF file stay in 8 or 4 bits.
     """
@@ -93,7 +95,7 @@ def load_checkpoint(source: str | Path, *, quantized: bool = False) -> Checkpoin
 
 
 def find_checkpoint(source: str | Path) -> Path:
-    """Return the folder or GGUF file of a checkpoint: a path, a model of the registry, or a name on the hub."""
+    """Return the folder or GGUF file of a checkpoint: a path, a registered model, or a name on the hub."""
     path = Path(source)
     if path.is_dir() or is_gguf(path):
         return path
@@ -132,7 +134,10 @@ def _find_task(settings: HFConfig) -> str:
 
 
 def _read_processor(path: Path, family: Family) -> HFConfig:
-    """Read preprocessor_config.json, or the image part of processor_config.json; {} for models without images."""
+    """Read preprocessor_config.json, or the image part of processor_config.json.
+
+    {} for models without images.
+    """
     if not family.processor:
         return {}
     default = {"image_processor_type": family.processor}

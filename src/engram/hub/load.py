@@ -29,7 +29,7 @@ from engram.training.run_folder import RunFolder
 
 
 def load(source: str | Path, *, quantized: bool = False) -> nn.Module:
-    """Load the model of a run folder or of a Hugging Face checkpoint (a folder, or a name on the hub), in eval mode.
+    """Load the model of a run folder or of a Hugging Face checkpoint (folder or hub name), in eval mode.
 
     It needs neither the data nor the checkpoints of the run. A text model has its `tokenizer` as attribute. With
     `quantized`, matrices of a GGUF file stay in the 8 or 4 bits that they are stored in.

@@ -95,7 +95,10 @@ def is_here(name: str) -> bool:
 
 
 def fetch_model(name: str, from_file: Path | None = None) -> Path:
-    """Return the folder or file of a model, from the cache or from its archive; one process downloads at a time."""
+    """Return the folder or file of a model, from the cache or from its archive.
+
+    One process downloads at a time.
+    """
     model, folder = get_model(name), model_folder(name)
     if from_file is not None and not from_file.is_file():
         raise EngramError(f"There is no file {from_file} to take {name} from.")

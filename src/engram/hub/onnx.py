@@ -158,7 +158,10 @@ def _export(model: nn.Module, signature: Signature, metadata: dict[str, str]) ->
 
 
 def _reference_attention(model: nn.Module) -> contextlib.AbstractContextManager[Any]:
-    """Context manager: attention runs in its reference form; models without run unwatched, as a Scan needs."""
+    """Context manager: attention runs in its reference form.
+
+    Models without run unwatched, as a Scan needs.
+    """
     attends = any(isinstance(module, Attention) for module in model.modules())
     return watch(model, "*.weights") if attends else contextlib.nullcontext()
 
@@ -212,7 +215,7 @@ _signatures: dict[type[nn.Module], dict[str, SignatureFunction]] = {}
 
 
 def onnx_signature(model: type[nn.Module], part: str = "") -> Callable[[SignatureFunction], SignatureFunction]:
-    """Decorator: register the function that returns the signature of a model of this class, or of a part of it."""
+    """Decorator: register the function that returns the signature of a model class, or of a part."""
 
     def register(function: SignatureFunction) -> SignatureFunction:
         _signatures.setdefault(model, {})[part] = function

@@ -114,7 +114,7 @@ class TablePredictor(ClassifiesTensors):
 
 
 class SeriesPredictor(Predictor):
-    """Predicts the next value of a time series at every step: T × I numbers, or files of one row per time step."""
+    """Predicts the next value of a time series at every step: T × I numbers, or files of a row per step."""
 
     suffixes = (".csv", ".npy")
     standard_input = ".csv"

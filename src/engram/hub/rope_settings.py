@@ -77,7 +77,10 @@ def read_rope(settings: Mapping[str, Any], context: int, *, theta: float = 10_00
 
 
 def yarn_amplitude(about: Mapping[str, Any], factor: float) -> float:
-    """Factor of rotated queries and keys, by the rules of transformers; truncated correction ranges alone are known."""
+    """Factor of rotated queries and keys, by the rules of transformers.
+
+    Truncated correction ranges alone are known.
+    """
     if about.get("truncate") is False:
         raise EngramError("its YaRN ranges are not truncated to whole pairs, and those of engram are.")
     if (given := about.get("attention_factor")) is not None:

@@ -1,4 +1,4 @@
-"""SentencePiece tokenizers of Marian (source.spm and target.spm, with the ids in vocab.json) and T5 (spiece.model).
+"""SentencePiece tokenizers of Marian (source.spm, target.spm, vocab.json) and T5 (spiece.model).
 
 Such a file is a protocol buffer (sentencepiece_model.proto). Fields used here: 1 piece (1 text, 2 score), 2 trainer
 spec (3 model type, 1 is unigram), 3 normalizer spec (2 precompiled character map, 4 remove extra spaces, by default).
@@ -46,7 +46,10 @@ def read_sentencepiece(folder: Path, side: Literal["source", "target"] = "source
 
 
 def read_t5_sentencepiece(path: Path) -> Tokenizer:
-    """Read the tokenizer of T5 from spiece.model, and its number of sentinels from tokenizer_config.json beside it."""
+    """Read the tokenizer of T5 from spiece.model, and its number of sentinels.
+
+    Those are in tokenizer_config.json beside it.
+    """
     pieces, characters, _ = _read_pieces(path)
     if missing := [piece for piece in ("</s>", "<unk>") if piece not in pieces]:
         raise EngramError(f"{path} cannot be used: it has no {' and no '.join(missing)}.")
@@ -113,7 +116,7 @@ def _make_normalizer(characters: bytes, squeeze: bool) -> Any:
 
 
 def _parse(content: bytes) -> tuple[dict[str, float], bytes, bool]:
-    """Return the scores of the pieces, the precompiled character map, and whether extra spaces are removed."""
+    """Return the scores of pieces, the precompiled character map, and whether extra spaces are removed."""
     pieces: dict[str, float] = {}
     characters, squeeze, kind = b"", True, UNIGRAM
     for number, value in _parse_fields(content):

@@ -1,4 +1,7 @@
-"""Read the state dict of a checkpoint: safetensors or pytorch_model.bin, one file or shards with an index."""
+"""Read the state dict of a checkpoint.
+
+Safetensors or pytorch_model.bin, one file or shards with an index.
+"""
 
 import pickle
 from collections.abc import Callable, Mapping

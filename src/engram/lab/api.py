@@ -1,4 +1,6 @@
-"""API of the lab: one method for each route of `ROUTES`; requests about models go to the inference workers.
+"""API of the lab: one method for each route of `ROUTES`.
+
+Requests about models go to the inference workers.
 
 The parameters of a route are a dataclass, checked as a recipe's fields are. A route returns one JSON object, or yields
 several until the page cancels the request.
@@ -198,7 +200,7 @@ class Lab:
         return {"state": state, "error": "", "step": 0, "throughput": "", "delay": 0.0}
 
     async def watch(self, args: NameArgs) -> AsyncIterator[dict[str, Any]]:
-        """Progress of a run: metrics so far and as they are written, live points between them, state, checkpoints."""
+        """Progress of a run: metrics as they are written, live points between them, state, checkpoints."""
         offset, last_step, sent, turn = 0, -1, {}, 0  # type: int, int, dict[str, Any], int
         while True:
             part: dict[str, Any] = {}

@@ -41,7 +41,10 @@ class Models:
         self._cache: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
 
     def open(self, source: str, step: int = -1) -> Any:
-        """Load a run by its name, or a Hugging Face checkpoint by its folder; step -1 is the newest checkpoint."""
+        """Load a run by its name, or a Hugging Face checkpoint by its folder.
+
+        Step -1 is the newest checkpoint.
+        """
         from engram.hub import huggingface
         from engram.hub.load import open_run
         from engram.lab.run_store import RunStore

@@ -1,4 +1,4 @@
-"""Systems for the pages: the registry by parts of the course, equations, and the source code that computes them."""
+"""Systems for the pages: the registry by parts of the course, equations, and their source code."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""Endpoints that every run has: report figures, inspection, samples; and the description of uploaded data."""
+"""Endpoints of every run: figures, inspection, samples; and the description of uploaded data."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Base recipe of associative memories, the classic and the modern Hopfield network: store, corrupt, recall."""
+"""Base recipe of associative memories (Hopfield networks): store, corrupt, recall."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -180,7 +180,7 @@ class AssociativeMemory(Recipe[M, Data]):
 
 
 def recalled_by_load(units: int, random: torch.Generator, networks: int = 1) -> list[float]:
-    """Return the fraction of random patterns that the Hebbian rule recalls at each of LOADS, over several networks."""
+    """Return the fraction of random patterns that the Hebbian rule recalls at each of LOADS."""
     fractions = []
     for load in LOADS:
         recalled = []

@@ -1,4 +1,4 @@
-"""Neurons that spike: Hodgkin–Huxley, integrate-and-fire, synapses, networks, populations and what they compute."""
+"""Neurons that spike: Hodgkin–Huxley, integrate-and-fire, synapses, networks, populations."""
 
 import lazy_loader
 

@@ -1,4 +1,7 @@
-"""Base classes of recipes that simulate: a step of the run simulates one window of time, and nothing is trained."""
+"""Base classes of recipes that simulate.
+
+A step of the run simulates one window of time, and nothing is trained.
+"""
 
 import copy
 from abc import abstractmethod
@@ -25,7 +28,7 @@ MAX_GIGABYTES = 16
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationMixin(Settings):
-    """Time windows and inspection of a recipe that simulates; listed before `Recipe` among the base classes."""
+    """Time windows and inspection of a recipe that simulates; a base class listed before `Recipe`."""
 
     learns: ClassVar[bool] = False
     unit: ClassVar[str] = "ms"

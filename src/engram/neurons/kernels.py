@@ -121,7 +121,10 @@ def _advance_lanes(
 
 @inlined
 def _copy(source: Array, source_first: np.uint64, target: Array, target_first: np.uint64, count: np.uint64) -> None:
-    """The rows of target = those of source, for `count` columns; with slices numba would compile for 8 s more."""
+    """The rows of target = those of source, for `count` columns.
+
+    With slices numba would compile for 8 s more.
+    """
     for row in range(len(target)):
         for i in range(count):
             target[row, target_first + i] = source[row, source_first + i]
@@ -249,7 +252,10 @@ def _decay(z: float) -> float:
 
 @inlined
 def _exp(x: float) -> float:
-    """e^x for |x| <= 708, to 1e-15: with x = k ln 2 + r it is 2^k e^r, and Taylor's series to r^13 gives e^r."""
+    """e^x for |x| <= 708, to 1e-15.
+
+    With x = k ln 2 + r it is 2^k e^r, and Taylor's series to r^13 gives e^r.
+    """
     shifted = x * LOG2_E + ROUNDER
     k = shifted - ROUNDER
     r = (x - k * LN2_HIGH) - k * LN2_LOW
@@ -264,7 +270,7 @@ def _exp(x: float) -> float:
 
 @compiled
 def ornstein_uhlenbeck(noise_TN: Array, decay: float) -> None:
-    """Turn standard normal numbers in place into x_0 = noise_0, x_t = decay x_(t-1) + sqrt(1 - decay²) noise_t."""
+    """Turn normal numbers in place into x_0 = noise_0, x_t = decay x_(t-1) + sqrt(1 - decay²) noise_t."""
     fresh = math.sqrt(1 - decay * decay)
     for t in range(1, len(noise_TN)):
         for i in range(noise_TN.shape[1]):

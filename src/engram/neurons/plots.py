@@ -1,4 +1,7 @@
-"""Figures of single neurons: membrane potential, gates, ionic currents, phase plane, f–I curve, raster, intervals."""
+"""Figures of single neurons.
+
+Membrane potential, gates, ionic currents, phase plane, f–I curve, raster, intervals.
+"""
 
 import math
 from collections.abc import Iterator

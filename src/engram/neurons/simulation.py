@@ -1,4 +1,6 @@
-"""Simulation of neurons as a learner: a batch is a window of the input current, a step integrates over it.
+"""Simulation of neurons as a learner.
+
+A batch is a window of the input current, a step integrates over it.
 
 Any model with `simulate(state, current_TN) -> state, recording, spikes`, the number `recorded` of state variables that
 it records per neuron, and a buffer `state` can be simulated; spike times are relative to the start of the window. The

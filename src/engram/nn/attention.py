@@ -1,4 +1,4 @@
-r"""Scaled dot-product attention, multi-head attention and the KV cache (Vaswani et al. 2017, section 3.2).
+r"""Scaled dot-product attention, multi-head attention and the KV cache (Vaswani et al. 2017).
 
     \text{select}(q, K, V) = v_j,\quad j = \text{argmax}_i\, q \cdot k_i       hard selection, as in a database     (1)
     A = \text{softmax}((Q K^T / \sqrt{D} + R) / \tau + M)                   attention weights                    (2)
@@ -113,7 +113,10 @@ def causal_mask(T: int, S: int, device: torch.device | None = None) -> Tensor:
 
 
 def window_mask(T: int, S: int, window: int, causal: bool, device: torch.device | None = None) -> Tensor:
-    """T × S, true where a key is one of the last `window` tokens, or without `causal` at most `window` / 2 away."""
+    """T × S, true where a key is one of the last `window` tokens.
+
+    Without `causal`, at most `window` / 2 away.
+    """
     distance_TS = torch.arange(S - T, S, device=device)[:, None] - torch.arange(S, device=device)
     if causal:
         return (distance_TS >= 0) & (distance_TS < window)
@@ -262,7 +265,10 @@ class Attention(nn.Module):
         return self.o(torch.cat(heads, 1)[0])  # (5)
 
     def _qkv(self, x_BTE: Tensor) -> tuple[Tensor, ...]:
-        """Projections (4) of self-attention; in training as one matrix product, which makes one in backward too."""
+        """Projections (4) of self-attention.
+
+        In training as one matrix product, which makes one in backward too.
+        """
         parts = self.q, self.k, self.v
         if not torch.is_grad_enabled() or any(type(part) is not Linear for part in parts):
             return tuple(part(x_BTE) for part in parts)
@@ -296,7 +302,7 @@ class Attention(nn.Module):
 
 
 def check_heads(width: int, heads: int, kv_heads: int, head_width: int = 0) -> None:
-    """Refuse heads that do not divide the width and have none of their own, or kv_heads that do not divide heads."""
+    """Refuse heads that do not divide the width (without their own), kv_heads that do not divide heads."""
     if heads < 1 or width < 1 or (width % heads and not head_width):
         raise EngramError(f"heads must divide width, and {heads} does not divide {width}.")
     if kv_heads < 0 or (kv_heads and heads % kv_heads):

@@ -36,7 +36,7 @@ def sample_bernoulli(p: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def sample_bernoulli_rows(p_BN: Tensor, generator: torch.Generator, size: int) -> Tensor:
-    """Sample this process's rows of a batch of `size` with the random numbers that one process with all would use."""
+    """Sample this process's rows of a batch of `size` as one process with all of them would."""
     if not is_split():
         return sample_bernoulli(p_BN, generator)
     rows = local_rows(torch.arange(size))

@@ -19,7 +19,10 @@ from torch.nn import functional as F
 
 
 class Convolution(nn.Conv2d):
-    """Convolutional layer; `flip_kernel` computes the true convolution (2) instead of cross-correlation (1)."""
+    """Convolutional layer.
+
+    `flip_kernel` computes the true convolution (2) instead of cross-correlation (1).
+    """
 
     def __init__(self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, flip_kernel: bool = False) -> None:
         super().__init__(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)

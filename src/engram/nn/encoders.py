@@ -1,4 +1,6 @@
-r"""Encoders and decoders of latent-variable models: multilayer perceptrons and strided convolutions (DCGAN).
+r"""Encoders and decoders of latent-variable models.
+
+Multilayer perceptrons and strided convolutions (DCGAN).
 
     h \leftarrow \phi(h W + b)              MLP; the last layer has no activation                       (1)
     h \leftarrow \phi(n(h * k))             convolution with stride 2, then linear to the latent        (2)

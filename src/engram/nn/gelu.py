@@ -1,4 +1,4 @@
-r"""Fast GELU in its tanh form, as in GPT-2 (Hendrycks & Gimpel 2016): one pass over memory in each direction.
+r"""Fast GELU in its tanh form (Hendrycks & Gimpel 2016): one pass over memory in each direction.
 
     g(z) = z (1 + t) / 2,\quad t = \tanh(a z + b z^3)                         GELU, tanh form           (1)
     g'(z) = (1 + t + z (1 - t^2) (a + 3 b z^2)) / 2                           derivative                (2)

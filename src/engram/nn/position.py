@@ -1,4 +1,4 @@
-r"""Position encodings: sinusoidal in two layouts, rotary position embedding (RoPE), and relative position bias.
+r"""Position encodings: sinusoidal, rotary position embedding (RoPE), and relative position bias.
 
     w_i = \text{base}^{-2i / E}                                        frequencies, i = 0, ..., E/2 - 1              (1)
     P_{p, 2i} = \sin(p w_i),\quad P_{p, 2i+1} = \cos(p w_i)            interleaved (Vaswani et al. 2017)             (2)
@@ -67,7 +67,10 @@ def sinusoidal(length: int, width: int, layout: Layout = "interleaved") -> Tenso
 
 
 def apply_rope(x_BTHD: Tensor, cos_sin: Tensor) -> Tensor:
-    """Rotate the pairs (x_2i, x_2i+1) of queries or keys, each as one complex number; cos_sin is (B ×) T × D/2 × 2."""
+    """Rotate the pairs (x_2i, x_2i+1) of queries or keys, each as one complex number.
+
+    cos_sin is (B ×) T × D/2 × 2.
+    """
     rotation = torch.view_as_complex(cos_sin).unsqueeze(-2)
     pairs = torch.view_as_complex(x_BTHD.unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * rotation).flatten(-2)  # (4)
@@ -165,7 +168,7 @@ def distance_bucket(distance: Tensor, buckets: int, max_distance: int) -> Tensor
 
 
 class RelativePositionBias(nn.Module):
-    """Relative position bias: for each head and bucket of distances a learned number, added to attention scores."""
+    """Relative position bias: a learned number per head and bucket of distances, added to the scores."""
 
     def __init__(self, heads: int, relative: RelativePosition, *, bidirectional: bool) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-r"""Linear recurrences over sequences, by a loop, a kernel or a parallel scan (Blelloch 1990; Martin & Cundy 2018).
+r"""Linear recurrences by a loop, a kernel or a parallel scan (Blelloch 1990; Martin & Cundy 2018).
 
     h_t = a_t h_{t-1} + b_t                                                      elementwise linear recurrence      (1)
     (a_2, b_2) \circ (a_1, b_1) = (a_2 a_1, a_2 b_1 + b_2)                       composition of two steps           (2)
@@ -56,14 +56,14 @@ def scan_loop(a_BTH: Tensor, b_BTH: Tensor, h0_BH: Tensor | None = None) -> Tens
 
 
 def scan_parallel(a_BTH: Tensor, b_BTH: Tensor, h0_BH: Tensor | None = None) -> Tensor:
-    """The recurrence in about 2 log2 T parallel rounds, on any device, with derivatives of all orders; for |a| ≤ 1."""
+    """The recurrence in about 2 log2 T parallel rounds, with derivatives of all orders; for |a| ≤ 1."""
     h0_BH = check_inputs(a_BTH, b_BTH, h0_BH)
     b_BTH = torch.cat([a_BTH[:, :1] * h0_BH[:, None] + b_BTH[:, :1], b_BTH[:, 1:]], 1)
     return scan_pairs(a_BTH, 1 - a_BTH, b_BTH)
 
 
 def scan_pairs(a_BTH: Tensor, complement_BTH: Tensor, b_BTH: Tensor) -> Tensor:
-    """The recurrence from zero: states after every second step by a scan of pairs, and from these the others."""
+    """The recurrence from zero: states after every second step by a scan of pairs, then the others."""
     T = b_BTH.shape[1]
     if T < 2:
         return b_BTH
@@ -94,7 +94,7 @@ def check_inputs(a_BTH: Tensor, b_BTH: Tensor, h0_BH: Tensor | None) -> Tensor:
 
 
 class Scan(torch.autograd.Function):
-    """Kernels of (1) and of (3), (4); scans of torch instead where gradients are to be differentiated again."""
+    """Kernels of (1) and of (3), (4); scans of torch where gradients are differentiated again."""
 
     @staticmethod
     def forward(ctx: Any, a_BTH: Tensor, b_BTH: Tensor, h0_BH: Tensor) -> Tensor:  # type: ignore[override]

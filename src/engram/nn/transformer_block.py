@@ -1,4 +1,4 @@
-r"""Transformer block: attention and a feed-forward network, each added to the residual stream (Vaswani et al. 2017).
+r"""Transformer block: attention and feed-forward on the residual stream (Vaswani et al. 2017).
 
     h \leftarrow h + \text{attention}(\text{norm}(h))               pre-norm: attention (GPT-2, ViT)        (1)
     h \leftarrow h + \text{ff}(\text{norm}(h))                      pre-norm: feed-forward                  (2)
@@ -177,7 +177,9 @@ def make_attention(
 
 
 def rotary_by_layer(config: BlockConfig, rope: RoPE, context: int) -> Iterator[RotaryEmbedding | None]:
-    """Yield the rotary embedding of each layer, shared by layers of the same settings; None for a layer without (NoPE).
+    """Yield the rotary embedding of each layer, shared by layers of the same settings.
+
+    None for a layer without (NoPE).
 
     RoPE scaling is for layers that attend to all tokens, or for all layers where every one has a window.
     """

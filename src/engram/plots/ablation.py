@@ -35,7 +35,9 @@ def head_effects(
     prefix: str = "blocks",
     part: str = "attention",
 ) -> Tensor:
-    """Effect of each head on the target, L × H; `run` returns logits of one input, B × V or B × T × V, B = 1.
+    """Effect of each head on the target, L × H.
+
+    `run` returns logits of one input, B × V or B × T × V, B = 1.
 
     `target` is a token; None is the predicted token. Of T tokens the last one counts.
     """
@@ -62,7 +64,7 @@ def find_attentions(model: nn.Module, prefix: str, part: str) -> list[str]:
 
 
 def run_without_each_head(model: nn.Module, run: Callable[[], Tensor], name: str) -> Tensor:
-    """Run with the output of one head set to zero, for each head of an attention module: row h is without head h."""
+    """Run with the output of one head at zero, for each head of a module: row h is without head h."""
 
     def ablate(head_1HTD: Tensor) -> Tensor:
         heads = torch.arange(head_1HTD.shape[1])

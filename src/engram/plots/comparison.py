@@ -1,4 +1,7 @@
-"""Comparison page of several runs: results, curves against steps and time, and the settings in which they differ."""
+"""Comparison page of several runs.
+
+Results, curves against steps and time, and the settings in which they differ.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

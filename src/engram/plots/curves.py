@@ -1,4 +1,4 @@
-"""Curves of a run: every metric against the step for training and validation; gradient norms of each layer."""
+"""Curves of a run: metrics of training and validation by step, and gradient norms of each layer."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

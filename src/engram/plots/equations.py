@@ -1,4 +1,6 @@
-r"""The numbered equations of a module: read from its docstring, converted to MathML, linked to the lines of code.
+r"""The numbered equations of a module.
+
+Read from its docstring, converted to MathML, linked to the lines of code.
 
 Equations stand in an indented block of the module's docstring, one to a line, in columns that are two or
 more spaces apart: simple LaTeX that also reads as text, words if there are any, and a number:
@@ -128,7 +130,7 @@ def read(module_name: str) -> str:
 
 
 def docstring(source: str) -> str:
-    """The docstring of a module's source, with its equations indented also where a formatter has dedented all of it."""
+    """The docstring of a source, with its equations indented also where a formatter has dedented it."""
     doc = ast.get_docstring(ast.parse(source)) or ""
     if DEDENTED.search(doc):
         title, _, body = doc.partition("\n")

@@ -59,7 +59,10 @@ def nearest_training_images(x: Tensor, near: Tensor) -> Figure:
 
 
 def filmstrip(rows: Tensor, names: Sequence[str], title: str, caption: str) -> Figure:
-    """R trajectories of S images each (R × S × C × H × W) with labels below; of points, one cloud per step."""
+    """R trajectories of S images each (R × S × C × H × W) with labels below.
+
+    Of points, one cloud per step.
+    """
     if rows.ndim == 5:
         labels = [*[""] * (rows.shape[0] - 1) * rows.shape[1], *names] if names else []
         return Figure(title, caption, sheet(rows.flatten(0, 1), rows.shape[1], labels))
@@ -85,7 +88,10 @@ def point_clouds(cloud_SN2: Tensor, names: Sequence[str]) -> go.Figure:
 
 
 def latent_map(z_NZ: Tensor, label_N: Tensor | None, classes: Sequence[str]) -> Figure:
-    """Latents in the plane, colored by class; of more than two dimensions, the first two principal components."""
+    """Latents in the plane, colored by class.
+
+    Of more than two dimensions, the first two principal components.
+    """
     xy_N2, share = (z_NZ, 1.0) if z_NZ.shape[1] == 2 else principal_components(z_NZ)
     label_N = torch.zeros(len(z_NZ), dtype=torch.long) if label_N is None else label_N
     traces = [
@@ -102,7 +108,7 @@ def latent_map(z_NZ: Tensor, label_N: Tensor | None, classes: Sequence[str]) -> 
 
 
 def decode_plane(decode: Callable[[Tensor], Tensor], z_NZ: Tensor, side: int) -> Tensor:
-    """Decode side × side latents on the plane of their first two principal components, row by row from the top."""
+    """Decode side × side latents on the plane of their first two principal components, from the top."""
     components = pca(z_NZ)
     mean, axes = components.mean_E, components.axes(2)
     steps = torch.linspace(-2, 2, side)

@@ -19,7 +19,7 @@ MIN_SIDE = 56
 
 
 def grid(image_NCHW: Tensor, columns: int = 0, gap: int = 1, below: int = 0) -> Tensor:
-    """Arrange images (uint8, or float from 0 to 1) in one RGBA image, height × width × 4, with transparent gaps."""
+    """Arrange images (uint8, or float 0 to 1) in one RGBA image, H × W × 4, with transparent gaps."""
     if image_NCHW.is_floating_point():
         image_NCHW = (image_NCHW.clamp(0, 1) * 255).round().to(torch.uint8)
     count, channels, height, width = image_NCHW.shape

@@ -28,7 +28,10 @@ ENDPOINTS: dict[str, Endpoint] = {}
 
 
 def endpoint(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function as an endpoint; the annotation of its first parameter is the dataclass of its arguments."""
+    """Register a function as an endpoint.
+
+    The annotation of its first parameter is the dataclass of its arguments.
+    """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         first = next(iter(inspect.signature(function).parameters.values()))

@@ -1,4 +1,6 @@
-r"""Interventions on a Transformer in the forward pass: head ablation, edited attention weights, activation patching.
+r"""Interventions on a Transformer in the forward pass.
+
+Head ablation, edited attention weights, activation patching.
 
     a_h \leftarrow 0                                                         ablate head h                          (1)
     A_{mt} \leftarrow w,\ A_{ms} \leftarrow A_{ms} (1 - w) / (1 - A_{mt})    edit a weight; rows still sum to 1     (2)
@@ -115,7 +117,10 @@ def edit_weights(A_BHTT: Tensor, edits: Sequence[Edit]) -> Tensor:
 
 
 def edit_row(row_T: Tensor, fixed: Mapping[int, float]) -> Tensor:
-    """Set some weights of a row (2); they are normalized themselves where no sum of 1 is possible otherwise."""
+    """Set some weights of a row (2).
+
+    They are normalized themselves where no sum of 1 is possible otherwise.
+    """
     keys, weight = list(fixed), torch.tensor(list(fixed.values()), dtype=row_T.dtype)
     others_T = row_T.index_fill(0, torch.tensor(keys), 0.0)
     left, rest = 1 - weight.sum(), others_T.sum()

@@ -53,7 +53,7 @@ class WriteReport(Callback):
 
 
 def write_report(run: Run, sample: Sample | None = None, note: str = "") -> Path:
-    """Write report.html into the run folder, with the generated text of a language model, or a note instead."""
+    """Write report.html into the run folder, with the text of a language model, or a note instead."""
     recipe, about, metrics = run.recipe, run.folder.read_json("recipe.json"), run.folder.metrics()
     with isolated_eval(run.learner.model, recipe.seed):
         figures = page.figures([*curves(metrics, recipe.learns), *recipe.figures(run.learner, run.data)])
@@ -93,7 +93,7 @@ def write_inspection(run: Run, args: Any) -> Path:
 
 
 def inspect_run(run: Run, args: Any) -> tuple[str, list[Any]]:
-    """Return a description and the recipe's figures of an item, or by default the activations at every tap."""
+    """Return a description and the figures of an item, by default the activations at every tap."""
     model = run.learner.model
     with isolated_eval(model, run.recipe.seed):
         found = run.recipe.inspect(model, run.data, args)
@@ -111,7 +111,10 @@ def write_sample(
     args: Any = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> tuple[Sample, list[Path]]:
-    """Draw samples and write them as samples/STEP-SEED.npz, .png of images, .txt of text; other ones are kept."""
+    """Draw samples and write them as samples/STEP-SEED.npz, .png of images, .txt of text.
+
+    Other ones are kept.
+    """
     seed = run.recipe.seed if seed is None else seed
     sample = sample_run(run, count, seed, run.recipe.SampleArgs() if args is None else args, say)
     file = io.BytesIO()
@@ -126,7 +129,7 @@ def write_sample(
 
 
 def free_name(folder: Path, name: str, contents: Mapping[str, bytes]) -> str:
-    """Return the first of NAME, NAME-2, NAME-3 … under which files of these suffixes would replace no other content."""
+    """Return the first of NAME, NAME-2, NAME-3 … under which no file of these suffixes is replaced."""
     for number in itertools.count(1):
         numbered = name if number == 1 else f"{name}-{number}"
         places = {folder / f"{numbered}{suffix}": content for suffix, content in contents.items()}
@@ -162,7 +165,7 @@ def sample_bytes(sample: Sample) -> int:
 
 
 def headline(metrics: list[dict[str, Any]], learns: bool = True) -> dict[str, str]:
-    """Return the last test metrics as text; before the test those of validation; of a simulation, without split."""
+    """Return the last metrics as text: of the test, else of validation, of a simulation without split."""
     latest: dict[str, Any] = {}
     for row in metrics:
         latest.update(row)

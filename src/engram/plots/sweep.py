@@ -1,4 +1,4 @@
-"""Report of a sweep: optimization history, parallel coordinates, importance of the settings, learning curves, table."""
+"""Report of a sweep: history, parallel coordinates, importance of settings, learning curves, table."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

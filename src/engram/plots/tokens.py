@@ -42,7 +42,7 @@ def visible_tokens(tokens: Sequence[str], most: int = MAX_TOKENS) -> tuple[list[
 
 
 def by_layer(activations: Mapping[str, Tensor], part: str = "attention.weights") -> dict[str, Tensor]:
-    """Activations at the taps named `part`, of the first item of the batch, by layer: "layer 0", "layer 1" …"""
+    """Activations at the taps named `part`, of the batch's first item, by layer: "layer 0", "layer 1" …"""
     found = {name: value[0].detach().float() for name, value in activations.items() if name.endswith(part)}
     if not found:
         raise EngramError(f'There is no tap "{part}". Record it with watch(model, "*{part}") around the model.')

@@ -1,4 +1,7 @@
-"""Figures of adversarial attacks: accuracy against eps, adversarial examples, accuracy of each class, minimal norms."""
+"""Figures of adversarial attacks.
+
+Accuracy against eps, adversarial examples, accuracy of each class, minimal norms.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

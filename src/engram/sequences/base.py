@@ -1,4 +1,7 @@
-"""Base of recipes of recurrent networks: on text, synthetic tasks, images read row by row, and time series."""
+"""Base of recipes of recurrent networks.
+
+On text, synthetic tasks, images read row by row, and time series.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace

@@ -43,7 +43,7 @@ def weighted_loss(loss_BT: Tensor, alpha_T: Tensor | None = None) -> Tensor:
 
 
 def gradient_by_distance(cell: Cell, x_BTI: Tensor) -> Tensor:
-    """Return the Frobenius norm of the Jacobian (3) of the last state for d = T - t = 0, 1, ... T - 1 steps back.
+    """Return the Frobenius norm of the Jacobian (3) of the last state for d = T - t = 0 … T - 1.
 
     The squared norm is averaged over the batch.
     """

@@ -1,4 +1,6 @@
-"""ONNX signature of recurrent networks: ids (B × T) or x (B × T × I) → outputs of each step (B × T × V).
+"""ONNX signature of recurrent networks.
+
+Ids (B × T) or x (B × T × I) → outputs of each step (B × T × V).
 
 A cell becomes one ONNX Scan of its time step, whose subgraph are the equations of the cell, for any length.
 """

@@ -13,7 +13,10 @@ MAX_UNITS, MAX_SEQUENCES = 64, 24
 
 
 def gradient_by_distance(norm_by_cell: Mapping[str, Tensor], trained: str) -> Figure:
-    """Plot the norm of dh_T / dx_t against T - t for each cell; `trained` names the one of the trained network."""
+    """Plot the norm of dh_T / dx_t against T - t for each cell.
+
+    `trained` names the one of the trained network.
+    """
     traces = [
         line(
             range(len(norm_T)), norm_T.clamp(min=1e-12), name,

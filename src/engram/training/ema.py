@@ -1,4 +1,6 @@
-r"""Exponential moving average (EMA) of the weights (Polyak & Juditsky 1992), which is the model that is kept.
+r"""Exponential moving average (EMA) of the weights, which is the model that is kept.
+
+Polyak & Juditsky 1992.
 
 m_t = \min(m, (1 + t) / (10 + t))                          decay: small at first               (1)
 \bar\theta \leftarrow m_t \bar\theta + (1 - m_t) \theta      after every update of the weights   (2)

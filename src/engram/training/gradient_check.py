@@ -55,7 +55,10 @@ class GradientError:
 def gradient_check(
     model: nn.Module, loss: Loss[Any], batch: Batch, count: int = 10, seed: int = 0
 ) -> list[GradientError]:
-    """Every tensor of weights, the worst first; `count` weights of each are tried, those with large gradients too."""
+    """Every tensor of weights, the worst first.
+
+    `count` weights of each are tried, those with large gradients too.
+    """
     model = copy.deepcopy(model).double()
     batch = {name: to_float64(value) for name, value in batch.items()}
     weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}

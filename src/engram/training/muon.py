@@ -30,7 +30,7 @@ ITERATIONS = 5
 
 
 def orthogonalize(u_NRC: Tensor) -> Tensor:
-    """Newton–Schulz iteration toward the nearest orthogonal matrix of each: singular values between 0.7 and 1.2."""
+    """Newton–Schulz iteration toward the nearest orthogonal matrix: singular values from 0.7 to 1.2."""
     tall = u_NRC.shape[1] > u_NRC.shape[2]
     X = u_NRC.mT if tall else u_NRC
     X = X / X.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)

@@ -50,7 +50,7 @@ def train_on(place: torch.device) -> Iterator[None]:
 
 @contextlib.contextmanager
 def join(shard: bool = False, device: str = "cpu") -> Iterator[None]:
-    """Join the process group of torchrun, if it started this process, and train on the device of that name."""
+    """Join the process group of torchrun, if it started this process, and train on a device by name."""
     if dist.is_available() and dist.is_initialized():  # whoever called us has joined already
         yield
         return

@@ -1,4 +1,7 @@
-"""Progress of a run: a bar with throughput and time left in a terminal, plain lines anywhere else; TensorBoard."""
+"""Progress of a run: a bar in a terminal, plain lines anywhere else; TensorBoard.
+
+The bar shows throughput and time left.
+"""
 
 import contextlib
 import time
@@ -34,7 +37,9 @@ class Throughput:
 
 
 class ProgressBar(Callback):
-    """A bar on a terminal; elsewhere a line after every evaluation: the loss, the best metric and the throughput.
+    """A bar on a terminal.
+
+    Elsewhere a line after every evaluation: the loss, the best metric and the throughput.
 
     `verbose` shows all metrics.
     """

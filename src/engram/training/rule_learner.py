@@ -1,4 +1,6 @@
-"""Learners with a rule of their own: the rule finds updates in its rows of a batch, and the frame averages them.
+"""Learners with a rule of their own.
+
+The rule finds updates in its rows of a batch, and the frame averages them.
 
 A rule knows nothing of processes. `find_updates` gives it the rows of the batch that this process works on, and the
 whole weights even of a sharded model; what it finds is averaged over all rows of the batch, and sharded like the
@@ -30,7 +32,10 @@ def shard_models(*models: nn.Module) -> None:
 
 
 def find_updates(rule: Rule, batch: Batch, model: nn.Module, *others: nn.Module) -> tuple[Updates, Metrics]:
-    """Return what a rule finds in a batch for a model, averaged over all rows; it may look at `others` too."""
+    """Return what a rule finds in a batch for a model, averaged over all rows.
+
+    It may look at `others` too.
+    """
     ((rows, share),) = micro_batches(batch, 1)
     with contextlib.ExitStack() as whole:
         for one in (model, *others):
@@ -77,7 +82,10 @@ def load_whole(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
 
 
 class RuleLearner(ABC, Generic[M]):
-    """Trains a model by a learning rule: `find_update` says what to change, `apply_update` changes the weights."""
+    """Trains a model by a learning rule.
+
+    `find_update` says what to change, `apply_update` changes the weights.
+    """
 
     def __init__(self, model: M, steps: int) -> None:
         self.model, self.steps, self.done = model, steps, 0

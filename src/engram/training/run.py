@@ -101,7 +101,10 @@ class Run:
 
     @classmethod
     def open(cls, path: Path, step: int | None = None) -> "Run":
-        """Open a run for reading at the checkpoint of `step`: by default the newest, after early stopping the best."""
+        """Open a run for reading at the checkpoint of `step`.
+
+        By default the newest, after early stopping the best.
+        """
         folder = RunFolder.open(path)
         recipe, checkpoint = recipe_of(folder), folder.load(step)  # before anything slow: either may be damaged
         with limit_model_size(folder.size(), folder.path):
@@ -325,7 +328,7 @@ class NotFinite(EngramError):
 
 
 def evenly_spaced_steps(step: int, every: int, count: int) -> set[int]:
-    """Return evaluated steps up to `step`, at most `count`, at least half as many; their spacing grows with the run."""
+    """Return evaluated steps up to `step`, at most `count`, in spacings that grow with the run."""
     spacing = every
     while count and step // spacing > count:
         spacing *= 2

@@ -210,7 +210,7 @@ class RunFolder:
     # ------------------------------------------------------------------ checkpoints
 
     def save(self, step: int, model: Mapping[str, Tensor], state: Any, keep: set[int], published: int) -> None:
-        """Write a checkpoint, link model.safetensors to the weights of step `published`, delete older checkpoints."""
+        """Write a checkpoint, link model.safetensors to the weights of `published`, prune older ones."""
         tensors: dict[str, Tensor] = {}
         tree = pack(state, tensors)
         files = {"model.safetensors": serialize(model), "learner.safetensors": serialize(tensors)}

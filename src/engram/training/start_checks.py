@@ -19,7 +19,10 @@ COPIES = {"sgd": 2, "momentum": 3, "muon": 3}
 
 @contextmanager
 def check_start(recipe: AnyRecipe, data: Any) -> Iterator[None]:
-    """Refuse data that cannot be classified, and models that do not fit into the memory; they are built within."""
+    """Refuse data that cannot be classified, and models that do not fit into the memory.
+
+    They are built within.
+    """
     check_classes(recipe, data)
     if size := recipe.activation_bytes(data):
         check_memory(size / distributed.world_size(), "A training step", "take a smaller --batch or --context")

@@ -43,7 +43,10 @@ class Callback:
 
 
 def train(run: Run, callbacks: Sequence[Callback] = ()) -> None:
-    """Train a run to its end; on a stop signal, save it and raise Interrupted. Its folder is unlocked at the end."""
+    """Train a run to its end.
+
+    On a stop signal, save it and raise Interrupted. Its folder is unlocked at the end.
+    """
     with ExitStack() as stack:
         stack.callback(run.folder.release)
         signals = stack.enter_context(catch_signals())

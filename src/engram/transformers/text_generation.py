@@ -1,4 +1,7 @@
-"""Text generation of language models: sampling arguments, generated texts, perplexity, text to inspect."""
+"""Text generation of language models.
+
+Sampling arguments, generated texts, perplexity, text to inspect.
+"""
 
 import itertools
 import math

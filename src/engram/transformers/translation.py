@@ -1,4 +1,7 @@
-"""Base of recipes that translate: pairs of texts, token loss, exact accuracy, and translations as samples."""
+"""Base of recipes that translate.
+
+Pairs of texts, token loss, exact accuracy, and translations as samples.
+"""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,6 @@
-"""Layout of an expression graph: node positions, edges, and the order in which backward computes gradients.
+"""Layout of an expression graph.
+
+Node positions, edges, and the order in which backward computes gradients.
 
 A Var stands one column to the right of its last argument. Gradients are computed from the right to the left: backward
 step k computes the gradient of the k-th Var, the sum over all its uses.

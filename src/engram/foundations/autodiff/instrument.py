@@ -1,4 +1,4 @@
-"""Expression graph: an expression that somebody types, its values, and its gradients one after the other."""
+"""Expression graph: an expression of the user, its values, and its gradients one after the other."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,6 @@
-r"""Networks of Vars and their optimizers, for training loops as in torch: forward, loss, zero_grad, backward, step.
+r"""Networks of Vars and their optimizers, for training loops as in torch.
+
+Forward, loss, zero_grad, backward, step.
 
 y = \sigma(x W + b)                                               dense layer                                 (1)
 h_t = \tanh(x_t U + h_{t-1} W + b)                                recurrent layer                             (2)

@@ -1,4 +1,4 @@
-"""Recipe of automatic differentiation (autodiff): a perceptron trained by an expression graph in NumPy."""
+"""Recipe of automatic differentiation: a perceptron trained by an expression graph in NumPy."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ class AutodiffInspectArgs(InspectArgs):
 @register
 @dataclass(frozen=True, kw_only=True)
 class AutodiffRecipe(ImageClassifier[MLP]):
-    """Train a multi-layer perceptron by reverse-mode automatic differentiation of an expression graph in NumPy."""
+    """Train a multi-layer perceptron by reverse-mode autodiff of an expression graph in NumPy."""
 
     name: ClassVar[str] = "autodiff"
     title: ClassVar[str] = "Automatic differentiation"

@@ -169,7 +169,7 @@ class Op:
         raise NotImplementedError
 
     def partial(self, i: int, s: Any, y: Any, *args: Any) -> Any:
-        """Return the gradient of argument i, given the gradient s of the output y; before summing broadcast axes."""
+        """Return the gradient of argument i given that of the output, s, before summing broadcast axes."""
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-r"""Backpropagation without torch.autograd: by matrix products, and by an expression graph (Rumelhart et al. 1986).
+r"""Backpropagation by matrix products and by an expression graph (Rumelhart et al. 1986).
 
     z_{l+1} = h_l W_l + b_l                                                      forward, h_l = \sigma(z_l)          (1)
     \partial E / \partial z_L = (\text{softmax}(z_L) - T) / B                    softmax and cross-entropy           (2)

@@ -1,4 +1,4 @@
-r"""Convolutional neural network (CNN) with batch normalization (LeCun et al. 1998; Ioffe and Szegedy 2015).
+r"""Convolutional neural network (CNN; LeCun et al. 1998), batch normalization (Ioffe & Szegedy 2015).
 
     n(h) = \gamma (h - \mu) / \sqrt{v + \epsilon} + \beta      batch normalization, per channel               (1)
     h \leftarrow \sigma(n(\text{maxpool}(h * k)))              first convolution of a stage, max-pooled 2 × 2  (2)

@@ -1,4 +1,4 @@
-r"""Multi-layer perceptron (MLP): fully connected layers with a nonlinear activation (Rumelhart et al. 1986).
+r"""Multi-layer perceptron (MLP): fully connected layers and activations (Rumelhart et al. 1986).
 
     h_0 = (x - \mu) / s                       inputs, standardized over the training set        (1)
     h_{l+1} = \sigma(h_l W_l + b_l)           hidden layers                                     (2)
@@ -32,7 +32,7 @@ from engram.nn.image_input import ImageClassifierConfig
 
 
 class MLP(FitMixin, nn.Module):
-    """Fully connected layers, from an image or a row of a table to the logits of the classes, or to one number."""
+    """Fully connected layers, from an image or a table row to the logits of classes, or to one number."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(ImageClassifierConfig):

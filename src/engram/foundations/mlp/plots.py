@@ -1,4 +1,7 @@
-"""Figures of a perceptron on tables: predicted against true, residuals, ROC, calibration, permutation importance."""
+"""Figures of a perceptron on tables.
+
+Predicted against true, residuals, ROC, calibration, permutation importance.
+"""
 
 from collections.abc import Iterator, Mapping
 

@@ -98,7 +98,7 @@ class MLPRecipe(ImageClassifier[MLP]):
         return BatchLoader(columns, self.batch, generator(self.seed, "batches"))
 
     def score(self, outputs_NK: Tensor, split: Split) -> dict[str, float]:
-        """Metrics of the model's outputs: also the area under the ROC curve of two classes; errors of regression."""
+        """Metrics of outputs; also of regression, and the area under the ROC curve of two classes."""
         if "label" in split:
             found = super().score(outputs_NK, split)
             two = "point" in split and outputs_NK.shape[1] == 2

@@ -1,4 +1,6 @@
-r"""Evaluation of a perceptron on tables: metrics of regression and of two classes, permutation importance.
+r"""Evaluation of a perceptron on tables.
+
+Metrics of regression and of two classes, permutation importance.
 
 \text{RMSE} = \sqrt{\frac{1}{N} \sum_n (\hat{t}_n - t_n)^2}                    root mean squared error       (1)
 \text{MAE} = \frac{1}{N} \sum_n |\hat{t}_n - t_n|                              mean absolute error           (2)

@@ -1,4 +1,4 @@
-r"""Universal approximation by construction (Cybenko 1989): a network of logistic steps with a guaranteed error.
+r"""Universal approximation by logistic steps, with a guaranteed error (Cybenko 1989).
 
     P(x; b, w) = H(x; b) - H(x; b + w)                                           bump over one cell               (1)
     G(x) = \sum_j c_j P(x; b_j, b_{j+1} - b_j) = c_1 + \sum_{j>1} (c_j - c_{j-1}) H(x; b_j)   one hidden layer    (2)

@@ -1,4 +1,4 @@
-"""Recipe of vanishing and exploding gradients, with batch normalization and residual connections as remedies."""
+"""Recipe of vanishing and exploding gradients; batch normalization and residuals as remedies."""
 
 import copy
 from collections.abc import Callable, Iterator, Mapping

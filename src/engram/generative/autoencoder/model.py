@@ -1,4 +1,4 @@
-r"""Autoencoder: an encoder to a latent, and a decoder back (Rumelhart et al. 1986; denoising: Vincent et al. 2008).
+r"""Autoencoder: encoder and decoder (Rumelhart et al. 1986; denoising: Vincent et al. 2008).
 
     z = f(x + s \epsilon)                                  encoder; s > 0: denoising autoencoder                (1)
     x' = g(z)                                              decoder; tied: the encoder's weights transposed      (2)

@@ -1,4 +1,7 @@
-"""ONNX signature of the autoencoder: image (B × C × H × W, from 0 to 1) or point (B × D) → reconstruction, latent."""
+"""ONNX signature of the autoencoder.
+
+Image (B × C × H × W, from 0 to 1) or point (B × D) → reconstruction, latent.
+"""
 
 from torch import Tensor, nn
 

@@ -149,7 +149,10 @@ def first_two(x_ND: Tensor) -> Tensor:
 
 
 def score_field(model: Diffusion, t: int) -> Tensor:
-    """Score on a grid, row by row from the bottom; lengths are square roots, so that small ones can be seen."""
+    """Score on a grid, row by row from the bottom.
+
+    Lengths are square roots, so that small ones can be seen.
+    """
     line = model.config.center + model.config.scale * torch.linspace(-EXTENT, EXTENT, ARROWS)
     rows, columns = torch.meshgrid(line, line, indexing="ij")
     score_N2 = model.score(torch.stack([columns.flatten(), rows.flatten()], 1), max(1, t))

@@ -1,4 +1,4 @@
-r"""Denoising diffusion (Sohl-Dickstein et al. 2015; Ho, Jain & Abbeel 2020) with classifier-free guidance.
+r"""Denoising diffusion with classifier-free guidance (Sohl-Dickstein et al. 2015; Ho et al. 2020).
 
     q(x_t | x_{t-1}) = N(\sqrt{1 - \beta_t} x_{t-1}, \beta_t I)                 forward process, one step          (1)
     x_t = a_t x_0 + s_t \epsilon                                                forward process, closed form       (2)

@@ -1,4 +1,6 @@
-r"""ONNX signature of diffusion's denoising network: x_t, t (B), label (B, with classes) → noise, as x_t.
+r"""ONNX signature of diffusion's denoising network.
+
+x_t, t (B), label (B, with classes) → noise, as x_t.
 
     \epsilon = s_t x_t + a_t v = (x_t - a_t x_0) / s_t      noise, from predicted velocity or clean sample      (1)
 

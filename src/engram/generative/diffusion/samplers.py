@@ -1,4 +1,4 @@
-r"""Diffusion samplers: DDPM, DDIM, DPM-Solver++(2M) and annealed Langevin dynamics; inpainting (RePaint).
+r"""Diffusion samplers: DDPM, DDIM, DPM-Solver++(2M), annealed Langevin dynamics, inpainting (RePaint).
 
     x_t = a_t x_0 + s_t \epsilon                                        noisy sample at time t                     (1)
     \epsilon = (x_t - a_t x_0) / s_t                                    its noise                                  (2)
@@ -139,7 +139,10 @@ def ddim(x: Tensor, x_0: Tensor, t: int, r: int, context: SamplerContext) -> Ten
 
 
 class DPMSolver2:
-    """Step of DPM-Solver++(2M), which keeps the step before; the first and the last step are of first order."""
+    """Step of DPM-Solver++(2M), which keeps the step before.
+
+    The first and the last step are of first order.
+    """
 
     def __init__(self) -> None:
         self.previous: tuple[Tensor, float] | None = None

@@ -114,7 +114,7 @@ class UNet(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def initialize(self) -> None:
-        """Initialize the last layer of each residual branch with zeros, so that each block starts as the identity."""
+        """Initialize the last layer of each residual branch with zeros: each block starts as the identity."""
         for module in self.modules():
             if isinstance(module, ResidualBlock):
                 nn.init.zeros_(module.second.weight)

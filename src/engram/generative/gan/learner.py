@@ -61,7 +61,10 @@ class GANTrainingConfig(Settings):
 
 
 class GANLearner:
-    """Updates discriminator and generator in turn; the model's own generator is the EMA of the trained one."""
+    """Updates discriminator and generator in turn.
+
+    The model's own generator is the EMA of the trained one.
+    """
 
     def __init__(self, model: GAN, config: GANTrainingConfig, steps: int) -> None:
         self.model, self.config, self.steps, self.done = model, config, steps, 0
@@ -82,7 +85,10 @@ class GANLearner:
         }
 
     def step(self, batch: Batch) -> Metrics:
-        """Update both networks on "x" and "latents", B × (discriminator steps + 1) × Z: one set for each update."""
+        """Update both networks on "x" and "latents".
+
+        Latents are B × (discriminator steps + 1) × Z: one set for each update.
+        """
         factor = 1 - self.done / self.steps if self.config.lr_decay else 1.0
         for name, optimizer in self.optimizers.items():
             optimizer.param_groups[0]["lr"] = self.lrs[name] * factor
@@ -153,7 +159,7 @@ class GANLearner:
 
 
 def gradient_penalty(D: nn.Module, real: Tensor, fake: Tensor) -> Tensor:
-    """Mean squared deviation of D's gradient norm from 1, at random points between real and generated samples."""
+    """Mean squared deviation of D's gradient norm from 1, at points between real and generated samples."""
     weight = torch.rand(len(real), *[1] * (real.ndim - 1), device=real.device)
     mixed = torch.lerp(real, fake, weight).requires_grad_()
     (grad,) = torch.autograd.grad(D(mixed).sum(), mixed, create_graph=True)

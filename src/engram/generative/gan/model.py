@@ -1,4 +1,4 @@
-r"""Generative adversarial network (GAN): a generator and a discriminator (Goodfellow et al. 2014; DCGAN: Radford 2016).
+r"""Generative adversarial network (GAN; Goodfellow et al. 2014; DCGAN: Radford 2016).
 
     x' = G(z), z \sim N(0, I)       generator: latent to sample                              (1)
     d = D(x)                        discriminator: logit of the sample being real            (2)

@@ -1,4 +1,7 @@
-"""ONNX signature of the GAN's generator: latent (B × Z) → generated image (B × C × H × W, from 0 to 1) or point."""
+"""ONNX signature of the GAN's generator.
+
+Latent (B × Z) → generated image (B × C × H × W, from 0 to 1) or point.
+"""
 
 from engram.generative.gan.model import GAN
 from engram.generative.onnx import decoder_signature

@@ -1,4 +1,6 @@
-r"""Instrument of latent spaces: a plane through the latents of an autoencoder, a VAE or a GAN, decoded to a map.
+r"""Instrument of latent spaces.
+
+A plane through the latents of an autoencoder, a VAE or a GAN, decoded to a map.
 
     z = o + x a + y b          point of the plane         (1)
 
@@ -190,7 +192,10 @@ def principal_axes(z_NZ: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def random_axes(centered_NZ: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Random orthogonal axes with the covariance of the latents, half as long as their root mean square norm."""
+    """Random orthogonal axes with the covariance of the latents.
+
+    They are half as long as their root mean square norm.
+    """
     a_Z, b_Z = torch.randn(2, len(centered_NZ), generator=random) @ centered_NZ
     b_Z = b_Z - (b_Z @ a_Z) / a_Z.square().sum().clamp(min=1e-12) * a_Z
     half = centered_NZ.square().sum(1).mean().sqrt() / 2

@@ -35,7 +35,7 @@ LIKELIHOOD_SAMPLES = {"valid": 500, "test": 2000}
 @register
 @dataclass(frozen=True, kw_only=True)
 class VAERecipe(GenerativeRecipe[VAE]):
-    """Autoencoder with a Gaussian posterior near a Gaussian prior, so that samples of the prior can be decoded."""
+    """Autoencoder with a Gaussian posterior near a Gaussian prior, whose samples can be decoded."""
 
     name: ClassVar[str] = "vae"
     title: ClassVar[str] = "Variational autoencoder"
@@ -84,7 +84,7 @@ class VAERecipe(GenerativeRecipe[VAE]):
         )
 
     def model_metrics(self, model: VAE, data: Data, split: str) -> dict[str, float]:
-        """Loss (negative ELBO for beta 1), its divergence, IWAE bound of log p(x) in nats, reconstruction error."""
+        """Loss (negative ELBO for beta 1), divergence, IWAE bound of log p(x) in nats, reconstruction error."""
         random = generator(self.seed, "bound")
         x = self.binarize_pixels(self.real_samples(data, split, LIKELIHOOD_SAMPLES[split]), random)
         e_NZ = torch.randn(len(x), self.model.latent_dim, generator=random)

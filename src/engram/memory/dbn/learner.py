@@ -1,4 +1,4 @@
-"""Greedy layer-wise training of a deep belief network (Hinton, Osindero & Teh 2006; Bengio et al. 2007)."""
+"""Greedy layer-wise training of a deep belief network (Hinton et al. 2006; Bengio et al. 2007)."""
 
 from typing import Any
 

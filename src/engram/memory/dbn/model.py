@@ -64,7 +64,7 @@ class DBN(FitMixin, nn.Module):
         return v_BV
 
     def down(self, h_BH: Tensor, levels: int) -> Tensor:
-        """Return the visible probabilities given the hidden units of RBM number `levels`, by a mean-field pass."""
+        """Return visible probabilities given the hidden units of RBM number `levels`, by mean field."""
         for rbm in reversed(self.layers[:levels]):
             h_BH = rbm.prob_visible(h_BH)  # (3)
         return h_BH

@@ -1,4 +1,4 @@
-r"""Hopfield network: energy, asynchronous and synchronous updates, Hebbian and other learning rules (Hopfield 1982).
+r"""Hopfield network: energy, updates, Hebbian and other learning rules (Hopfield 1982).
 
     E(x) = -1/2 x W x^\top - b x^\top                          energy                                       (1)
     x_i \leftarrow \text{sign}((x W + b)_i)                    asynchronous update, one unit at a time      (2)

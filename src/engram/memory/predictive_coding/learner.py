@@ -1,4 +1,4 @@
-r"""Learning of a predictive coding network: inference, then local updates; or backpropagation for comparison.
+r"""Learning of a predictive coding network: inference and local updates, or backpropagation.
 
     \Delta M_i \propto \sigma(x_{i+1})^\top \epsilon_i, \Delta \beta_i \propto \epsilon_i     prediction weights     (1)
     \Delta W_i \propto \epsilon_i^\top \sigma(x_{i+1})                                        feedback weights       (2)

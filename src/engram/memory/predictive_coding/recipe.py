@@ -1,4 +1,4 @@
-"""Recipe of predictive coding on labeled images or rows of a table, as a classifier or as a generative model."""
+"""Recipe of predictive coding on labeled images or table rows, as classifier or generative model."""
 
 import copy
 from collections.abc import Iterator, Mapping

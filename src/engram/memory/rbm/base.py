@@ -1,4 +1,7 @@
-"""Base recipe of restricted Boltzmann machines and deep belief networks: binary units, contrastive divergence."""
+"""Base recipe of restricted Boltzmann machines and deep belief networks.
+
+Binary units, contrastive divergence.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -30,7 +33,7 @@ EVALUATED = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class BoltzmannRecipe(Recipe[M, Data]):
-    """Train binary units by contrastive divergence on images or rows of a table, and sample by Gibbs sampling.
+    """Train binary units by contrastive divergence on images or table rows; sample by Gibbs sampling.
 
     A pixel is on with the probability of its brightness; a column of a table with that of its value, scaled to 0…1.
     """
@@ -81,7 +84,7 @@ class BoltzmannRecipe(Recipe[M, Data]):
         return v_NV.view(-1, *data.train["image"].shape[1:])
 
     def row_figures(self, model: Any, W_VH: Tensor, data: Data) -> Iterator[Figure]:
-        """Yield figures of a model of rows: weights by column, and means of samples beside those of the test rows."""
+        """Yield figures of a model of rows: weights by column, means of samples and of test rows."""
         names = data.encoder.names if data.encoder else [str(i) for i in range(len(W_VH))]
         yield plots.column_weights(W_VH, names)
         samples = model.sample(1000, SAMPLE_STEPS, generator(self.seed, "dreams"))
@@ -110,6 +113,6 @@ class BoltzmannRecipe(Recipe[M, Data]):
 
 
 def binarize(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Sample rows of 0 and 1 from images (uint8) or from rows of numbers, of which those outside 0…1 are cut off."""
+    """Sample rows of 0 and 1 from images (uint8) or from rows of numbers, clipped to 0…1."""
     p_NV = x.flatten(1).float().div_(255) if x.dtype == torch.uint8 else x.clamp(0, 1)
     return sample_bernoulli(p_NV, generator)

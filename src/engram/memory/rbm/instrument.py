@@ -1,4 +1,4 @@
-"""Instrument of the restricted Boltzmann machine (RBM): draw or corrupt an image and run a Gibbs chain from it."""
+"""Instrument of the restricted Boltzmann machine (RBM): a Gibbs chain from an image of the user."""
 
 import copy
 import math
@@ -168,7 +168,7 @@ def corrupt(args: CorruptArgs, models: Models) -> Response:
 
 @endpoint("rbm.infer")
 def infer(args: ImageArgs, models: Models) -> Response:
-    """Return hidden probabilities, reconstruction, free energy, and the units more active than on test images."""
+    """Return hidden probabilities, reconstruction, free energy, and units more active than on test images."""
     rbm, data, shape = args.open(models)
     v_BV = args.tensor(shape)
     h_H = rbm.prob_hidden(v_BV)[0]
@@ -242,7 +242,7 @@ def run_gibbs(args: GibbsArgs, models: Models) -> Iterator[Response]:
 
 
 def initial_state(args: GibbsArgs, rbm: RBM, shape: tuple[int, int, int], random: torch.Generator) -> Tensor:
-    """Return the visible units that a chain starts from: the binarized image, noise where it is not clamped."""
+    """Return the visible units a chain starts from: the binarized image, noise where it is not clamped."""
     v_BV = args.tensor(shape)
     if args.start_step:
         return v_BV.round()

@@ -1,4 +1,6 @@
-r"""Likelihood of a restricted Boltzmann machine: exact log Z, annealed importance sampling (AIS), pseudo-likelihood.
+r"""Likelihood of a restricted Boltzmann machine.
+
+Exact log Z, annealed importance sampling (AIS), pseudo-likelihood.
 
     \log P(v) = -F(v) - \log Z                                                         log-likelihood                (1)
     Z = \sum_h \exp(c h^\top) \prod_i (1 + \exp((h W^\top + b)_i))                     exact, by enumeration         (2)

@@ -1,4 +1,6 @@
-r"""Restricted Boltzmann machine (RBM): energy, conditionals, free energy, Gibbs sampling (Smolensky 1986; Hinton 2002).
+r"""Restricted Boltzmann machine (RBM): energy, free energy, Gibbs sampling (Smolensky 1986).
+
+Training: Hinton 2002.
 
     E(v, h) = -v W h^\top - b v^\top - c h^\top                        energy                         (1)
     P(h_j = 1 | v) = \sigma((v W + c)_j / T)                           hidden units given visible     (2)
@@ -55,7 +57,7 @@ class RBM(FitMixin, nn.Module):
         self.initialize()
 
     def initialize(self, mean_V: Tensor | None = None) -> None:
-        """Small random weights, and visible biases at the log-odds of `mean_V`, the mean of the data (Hinton 2010)."""
+        """Small random weights, and visible biases at the log-odds of `mean_V`, the data's mean (Hinton 2010)."""
         nn.init.normal_(self.W, std=0.01)
         nn.init.zeros_(self.c)
         nn.init.zeros_(self.b)

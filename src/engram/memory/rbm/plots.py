@@ -1,4 +1,7 @@
-"""Figures of a restricted Boltzmann machine: a Gibbs chain, inpainted images, and weights and samples of a table."""
+"""Figures of a restricted Boltzmann machine.
+
+A Gibbs chain, inpainted images, and weights and samples of a table.
+"""
 
 from collections.abc import Mapping, Sequence
 

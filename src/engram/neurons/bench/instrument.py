@@ -1,4 +1,4 @@
-"""Neuron bench: injects a chosen or hand-drawn current into a Hodgkin–Huxley or LIF neuron; f–I curve, nullclines."""
+"""Neuron bench: injects a current into a Hodgkin–Huxley or LIF neuron; f–I curve, nullclines."""
 
 import functools
 import math

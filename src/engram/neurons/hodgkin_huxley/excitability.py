@@ -57,7 +57,9 @@ def frequency_hz(
 def rheobase(
     config: HodgkinHuxley.Config, *, repetitive: bool = False, max_current: float = 100.0, tolerance: float = 1e-4
 ) -> float:
-    """The weakest current step from rest that elicits a spike, or repetitive firing; inf above `max_current`.
+    """Weakest current step from rest that elicits a spike, or repetitive firing; inf if there is none.
+
+    It is inf above `max_current`.
 
     The interval that holds it is divided into equal parts until it is shorter than the tolerance.
     """
@@ -79,7 +81,7 @@ def fires(config: HodgkinHuxley.Config, J_N: ArrayLike, repetitive: bool) -> NDA
 
 
 def nullclines(model: HodgkinHuxley, J: float, V: Tensor, neuron: int = 0) -> tuple[Tensor, Tensor]:
-    """n on the n-nullcline (2) and on the V-nullcline (3) at each V; NaN where no n from 0 to 1 solves (3)."""
+    """n on the n-nullcline (2) and on the V-nullcline (3) at each V; NaN where n is not from 0 to 1."""
     _, _, h_rest, n_rest = model.init_state()[:, neuron]
     m_inf, _, n_inf = steady_state_gates(V)
 

@@ -62,7 +62,10 @@ Integrator = Literal["exponential", "rk4"]
 
 
 class HodgkinHuxley(nn.Module):
-    """N independent neurons; parameters are buffers with a value per neuron, `state` holds V, m, h, n (4×N)."""
+    """N independent neurons.
+
+    Parameters are buffers with a value per neuron, `state` holds V, m, h, n (4×N).
+    """
 
     c: Tensor
     g_Na: Tensor
@@ -155,7 +158,7 @@ class HodgkinHuxley(nn.Module):
         return torch.stack([self.c, self.g_Na, self.g_K, self.g_L, self.V_Na, self.V_K, self.V_L, self.phi])
 
     def _record(self, parameters_8N: Tensor, state_4N: Tensor, current_TN: Tensor, recording_TRN: Tensor) -> Tensor:
-        """Integrate, write the first R rows of the state after each step into the recording, return the new state."""
+        """Integrate, record the first R rows of the state after each step, return the new state."""
         new_4N = state_4N.double().clone(memory_format=torch.contiguous_format)
         current, recording = current_TN.double().contiguous().numpy(), recording_TRN.numpy()
         parameters, rk4 = parameters_8N.numpy(), self.config.integrator == "rk4"

@@ -249,7 +249,10 @@ def _advance_lanes(a: KernelArrays, steps: int, exact: bool, first: int) -> None
 
 @compiled
 def _event(a: KernelArrays, exact: bool, t: int, i: int, v: float, refractory: float, u: float) -> tuple[float, float]:
-    """A time step of one neuron with spikes or the end of its refractory period: v and remaining refractory time."""
+    """Step of one neuron with spikes or the end of its refractory period.
+
+    Returns v and the remaining refractory time.
+    """
     time_ms = a.time_ms[a.first_N[i] :]
     if not exact:  # the spike falls on the end of the step
         time_ms[a.count_N[i]] = (t + 1) * a.step_ms

@@ -1,4 +1,4 @@
-"""Base of the NEF recipes: ensembles of spiking neurons that represent, transform and integrate vectors."""
+"""Base of the NEF recipes: ensembles of spiking neurons that represent and transform vectors."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ TINY = {"neurons": 50, "steps": 6, "eval_every": 3, "window_ms": 50.0}
 
 @dataclass(frozen=True, kw_only=True)
 class NEFRecipe(SimulationMixin, Recipe[NEFSystem, Tensor]):
-    """Simulates a system of the Neural Engineering Framework (NEF); its decoders are solved by least squares."""
+    """Simulates a system of the Neural Engineering Framework (NEF) with least-squares decoders."""
 
     Model: ClassVar[type[nn.Module]]
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"tiny": TINY}

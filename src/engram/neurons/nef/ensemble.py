@@ -1,4 +1,4 @@
-r"""Ensemble: representation, the first principle of the Neural Engineering Framework (NEF; Eliasmith & Anderson 2003).
+r"""Ensemble: representation, first principle of the NEF (Eliasmith & Anderson 2003).
 
 A population of leaky integrate-and-fire (LIF) neurons represents a vector x by nonlinear encoding and linear decoding.
 

@@ -122,7 +122,7 @@ def _integrate_ensemble(
     count: int,
     t: int,
 ) -> int:
-    """One time step of spiking neurons: subthreshold integration of all, then spikes with their exact times."""
+    """One time step of spiking neurons: subthreshold integration, then spikes with their exact times."""
     step, tau, first, last = circuit.step_ms, circuit.tau_P[p], circuit.first_P[p], circuit.first_P[p + 1]
     v, refractory, J, speed = v_N[first:last], refractory_N[first:last], J_N[first:last], 1 / tau
     if circuit.small:

@@ -1,4 +1,4 @@
-r"""Networks of the Neural Engineering Framework (NEF; Eliasmith & Anderson 2003): ensembles, nodes and probes.
+r"""Networks of the NEF (Eliasmith & Anderson 2003): ensembles, nodes and probes.
 
 Transformation, the second principle: a connection decodes a function of the represented vector. Dynamics, the third
 principle: a recurrent connection with its synapse integrates a differential equation (`system.NEFSystem`).
@@ -57,7 +57,7 @@ class NetworkObject:
 
 @dataclass(frozen=True)
 class Connection:
-    """A connection: decoders N×K of an ensemble or matrix D×K of a node, and the time constant of its synapse."""
+    """A connection: decoders N×K of an ensemble or matrix D×K of a node, and a synapse's time constant."""
 
     source: NetworkObject
     target: NetworkObject
@@ -143,7 +143,7 @@ class NEFNetwork(nn.Module):
         tau_synapse_ms: float = 5.0,
         decoders: Tensor | None = None,
     ) -> None:
-        """Connect a node or a function decoded from an ensemble to an ensemble, times a transform (target × K)."""
+        """Connect a node or a decoded function to an ensemble, times a transform (target × K)."""
         if target.kind != "ensemble":
             raise EngramError(f"A connection ends in an ensemble, not in a {target.kind}.")
         weights = self._decoders(source, function, decoders)
@@ -185,7 +185,7 @@ class NEFNetwork(nn.Module):
     def step(
         self, state: State, inputs: Mapping[NetworkObject, Tensor] | None = None, steps: int | None = None
     ) -> tuple[State, Recording]:
-        """Simulate with the input of each node, T×D, constant during a time step, or for `steps` without nodes.
+        """Simulate with the input of each node, T×D, one row per time step, or for `steps` without nodes.
 
         Spike times are relative to the start.
         """

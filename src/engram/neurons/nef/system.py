@@ -1,4 +1,4 @@
-r"""NEF systems: an ensemble of spiking neurons that implements a differential equation, and its simulation.
+r"""NEF systems: an ensemble that implements a differential equation, and its simulation.
 
 Dynamics is the third principle of the Neural Engineering Framework (NEF; Eliasmith & Anderson 2003). The synapse of a
 recurrent connection integrates, so decoding \tau f(x) + x makes an ensemble follow dx/dt = f(x) + u.
@@ -107,7 +107,10 @@ class NEFSystem(NEFNetwork):
 
 
 class NEFSimulation:
-    """Simulates a NEF system window by window, as a learner; keeps its input and output and the newest spikes."""
+    """Simulates a NEF system window by window, as a learner.
+
+    Keeps its input and output and the newest spikes.
+    """
 
     def __init__(self, model: NEFSystem, generator: torch.Generator | None = None) -> None:
         self.model = model

@@ -28,7 +28,10 @@ def layer_raster(s_TN: Tensor, name: str) -> Figure:
 
 
 def membranes(u_TK: Tensor, classes: Sequence[str], truth: str) -> Figure:
-    """Membrane potentials of the output neurons, whose means over time are the logits; `truth` is the class, or ""."""
+    """Membrane potentials of the output neurons, whose means over time are the logits.
+
+    `truth` is the class, or "".
+    """
     T = torch.arange(1, len(u_TK) + 1)
     best = int(u_TK.mean(0).argmax())
     traces = [

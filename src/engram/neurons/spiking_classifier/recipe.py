@@ -60,7 +60,10 @@ class SpikingRecipe(ImageClassifier[SpikingNet]):
         yield images.filters(first.detach(), tuple(data.train["image"].shape[1:]))
 
     def views(self, model: SpikingNet, image_1CHW: Tensor, data: Data, label: int | None) -> list[Figure]:
-        """Spike rasters and output membranes while the model classifies one image; `label` is its class, if known."""
+        """Spike rasters and output membranes while the model classifies one image.
+
+        `label` is its class, if known.
+        """
         with torch.no_grad(), watch(model, "spikes.*", "membrane") as seen:
             model(image_1CHW)
         layers = {name.removeprefix("spikes."): s_TBN for name, s_TBN in seen.items() if name.startswith("spikes.")}

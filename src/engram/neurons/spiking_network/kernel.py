@@ -238,7 +238,7 @@ def _lif_step(
 
 @inlined
 def _hh_step(v_N: Array, s_N: Array, hh: Lanes, circuit: Circuit, input_N: Array, first: int, fired: Integers) -> int:
-    """Integrate the Hodgkin–Huxley neurons, network (2), and list those whose V rises through the threshold."""
+    """Integrate the Hodgkin–Huxley neurons of network (2), and list those whose V crosses the threshold."""
     found, J_L, step_ms = 0, np.zeros(LANES), circuit.step_ms
     for g in range(len(hh.x_G4L)):
         x_4L, p_8L, inf_3L, decay_3L, i = hh.x_G4L[g], hh.p_G8L[g], hh.inf_G3L[g], hh.decay_G3L[g], first + g * LANES

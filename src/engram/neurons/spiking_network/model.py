@@ -1,4 +1,6 @@
-r"""Balanced network of excitatory and inhibitory neurons (van Vreeswijk & Sompolinsky 1996; Brunel 2000).
+r"""Balanced network of excitatory and inhibitory neurons.
+
+van Vreeswijk & Sompolinsky 1996; Brunel 2000.
 
 Leaky integrate-and-fire (LIF) neurons, any pair connected with probability p:
 
@@ -30,7 +32,10 @@ from engram.neurons.spiking_network.network import Recording, SpikingNetwork
 
 
 class BrunelNetwork(SpikingNetwork):
-    """An excitatory and an inhibitory group with Poisson input; `state` holds v and s of every neuron (2×N)."""
+    """An excitatory and an inhibitory group with Poisson input.
+
+    `state` holds v and s of every neuron (2×N).
+    """
 
     state: Tensor
 
@@ -81,7 +86,7 @@ class BrunelNetwork(SpikingNetwork):
 
 
 def isi_cv(spikes: Spikes, neurons: int) -> Tensor:
-    """Coefficient of variation (CV) of the interspike intervals (ISI) of each neuron with more than three spikes."""
+    """Coefficient of variation (CV) of interspike intervals (ISI) of neurons with more than three spikes."""
     trains = np.split(spikes.time_ms, np.searchsorted(spikes.neuron, np.arange(1, neurons)))
     intervals = [np.diff(train) for train in trains if len(train) > 3]
     return torch.tensor([interval.std() / interval.mean() for interval in intervals], dtype=torch.float64)

@@ -61,7 +61,7 @@ class NeuronGroup:
 
 @dataclass(frozen=True)
 class Recording:
-    """All spikes, and membrane potential and synaptic current of the recorded neurons after each step, T×R."""
+    """All spikes, and potential and synaptic current of the recorded neurons after each step, T×R."""
 
     spikes: Spikes
     v_TR: Tensor
@@ -232,7 +232,9 @@ class SpikingNetwork(nn.Module):
     def step(
         self, state: State, steps: int, *, input_TN: Tensor | None = None, record: Any = ()
     ) -> tuple[State, Recording]:
-        """Simulate `steps` time steps; `input_TN` adds to the groups' inputs, `record` lists neurons to record.
+        """Simulate `steps` time steps.
+
+        `input_TN` adds to the groups' inputs, `record` lists neurons to record.
 
         Spike times are relative to the start.
         """
@@ -315,7 +317,7 @@ class SpikingNetwork(nn.Module):
 
 
 def neuron_constants(rows: dict[str, Array], step_ms: float, lif: int) -> dict[str, Any]:
-    """Factors of (5) and (6) for each neuron, the first `lif` of which are LIF, and blocks with equal factors."""
+    """Factors of (5) and (6) for each neuron, the first `lif` being LIF, and blocks with equal factors."""
     tau_m, tau_s = rows["tau_m_ms"], rows["tau_s_ms"]
     e_m, e_s = np.exp(-step_ms / tau_m), np.exp(-step_ms / tau_s)  # (7)
     equal = np.isclose(tau_m, tau_s, rtol=1e-9)

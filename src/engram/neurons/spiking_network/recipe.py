@@ -29,7 +29,7 @@ INSPECTED_MS = 200.0
 @register
 @dataclass(frozen=True, kw_only=True)
 class SpikingNetworkRecipe(SimulationMixin, Recipe[BrunelNetwork, None]):
-    """Simulates a balanced network of excitatory and inhibitory neurons in the asynchronous irregular state."""
+    """Simulates a balanced excitatory-inhibitory network in the asynchronous irregular state."""
 
     name: ClassVar[str] = "spiking-network"
     title: ClassVar[str] = "Spiking network"

@@ -1,4 +1,4 @@
-r"""Synapse: linear filter of spike trains, exponential (n = 0) or alpha function (n = 1) and higher orders.
+r"""Synapse: linear filter of spike trains, exponential (n = 0), alpha function (n = 1) and higher.
 
     h(t) = t^n \exp(-t / \tau) / (n! \tau^{n+1})                                 impulse response, t >= 0           (1)
     s(t) = \sum_p h(t - t_p)                                                     filtered spike train               (2)

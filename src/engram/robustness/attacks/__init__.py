@@ -1,4 +1,7 @@
-"""Adversarial attacks on image classifiers: FGSM, PGD, random noise, DeepFool and minimal-norm attacks."""
+"""Adversarial attacks on image classifiers.
+
+FGSM, PGD, random noise, DeepFool and minimal-norm attacks.
+"""
 
 from engram.robustness.attacks.methods import FGSM, PGD, Attack, RandomNoise, ThreatModel
 from engram.robustness.attacks.minimal_norm import deepfool, minimal_norm_attack

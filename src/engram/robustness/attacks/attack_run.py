@@ -1,4 +1,7 @@
-"""Attacks on the image classifier of a run: accuracy under each attack, and a page of adversarial examples."""
+"""Attacks on the image classifier of a run.
+
+Accuracy under each attack, and a page of adversarial examples.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -88,7 +91,7 @@ def attack_run(
 
 
 def minimal_norm_row(model: Any, x: Tensor, label: Tensor, norm: Norm, figures: list[Figure]) -> dict[str, Any]:
-    """Run the minimal-norm attack, add its histogram to `figures`, and return the row with its median norm."""
+    """Run the minimal-norm attack, add its histogram to `figures`, return the row with its median norm."""
     batches = zip(x.split(BATCH), label.split(BATCH), strict=True)
     norm_N = torch.cat([minimal_norm_attack(model, part, label_B, norm=norm).norm_B for part, label_B in batches])
     figures.append(views.norm_histogram(norm_N, norm))

@@ -1,4 +1,7 @@
-"""Instrument of adversarial attacks: attack an image within eps and see how the class probabilities change."""
+"""Instrument of adversarial attacks.
+
+Attack an image within eps and see how the class probabilities change.
+"""
 
 import math
 from collections.abc import Generator

@@ -1,4 +1,6 @@
-r"""Adversarial attacks on classifiers: FGSM (Goodfellow et al. 2015), PGD (Madry et al. 2018) and random noise.
+r"""Adversarial attacks on classifiers.
+
+FGSM (Goodfellow et al. 2015), PGD (Madry et al. 2018) and random noise.
 
     x' = x + \kappa \nabla_x L(f(x), y)                       gradient step away from the class y                (1)
     x' = x - \kappa \nabla_x L(f(x), l)                       targeted: gradient step toward the class l         (2)
@@ -44,7 +46,7 @@ Norm = Literal["linf", "l2"]
 
 @dataclass(frozen=True, kw_only=True)
 class ThreatModel(Settings):
-    """Perturbations that an attacker is allowed: a ball around the input, within the valid range of inputs."""
+    """Perturbations an attacker is allowed: a ball around the input, within the valid range."""
 
     norm: Norm = "linf"
     """norm of the perturbation: linf (largest change of a pixel) or l2 (Euclidean length)"""
@@ -120,7 +122,10 @@ class Attack(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class FGSM:
-    """Fast gradient sign method: one step of size eps; with `step_size`, one step along the gradient itself."""
+    """Fast gradient sign method: one step of size eps.
+
+    With `step_size`, one step along the gradient itself.
+    """
 
     threat: ThreatModel
     step_size: float = 0.0
@@ -202,7 +207,7 @@ class PGD(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class RandomNoise:
-    """Baseline without gradients: random points at the border of the ball, of which that of highest loss is kept."""
+    """Baseline without gradients: of random points at the border of the ball, that of highest loss."""
 
     threat: ThreatModel
     tries: int = 20

@@ -133,7 +133,10 @@ def bisect_eps(
 def maximize_margin(
     model: Classifier, x: Tensor, initial: Tensor, label_B: Tensor, threat: ThreatModel, eps_B: Tensor, steps: int
 ) -> Tensor:
-    """PGD on the margin in the L∞ norm, with a radius for each sample; return the points of largest margin."""
+    """PGD on the margin in the L∞ norm, with a radius for each sample.
+
+    Return the points of largest margin.
+    """
     size = per_sample(eps_B, x)
     now = x + (initial - x).clamp(-size, size)
     best, highest = now, torch.full((len(x),), -torch.inf, device=x.device)
@@ -157,7 +160,10 @@ def minimal_norm_attack(
     model: Classifier, x: Tensor, label_B: Tensor, *, norm: Norm = "l2", low: float = 0.0, high: float = 1.0,
     steps: int = 100,
 ) -> AdversarialExamples:  # fmt: skip
-    """Nearest misclassified inputs and the norms of their perturbations; 0 for inputs misclassified already."""
+    """Nearest misclassified inputs and the norms of their perturbations.
+
+    0 for inputs misclassified already.
+    """
     if steps < 1:
         raise EngramError(f"steps must be at least 1, not {steps}.")
     threat = ThreatModel(norm=norm, eps=torch.inf, low=low, high=high)

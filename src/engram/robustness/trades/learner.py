@@ -48,7 +48,10 @@ class AdversarialTraining(Settings):
 
 
 def divergence(logits_BK: Tensor, clean_BK: Tensor) -> Tensor:
-    """KL divergence of clean from adversarial predictions, B; with a single output, the logistic loss of f(x) f(x')."""
+    """KL divergence of clean from adversarial predictions, B.
+
+    With a single output, the logistic loss of f(x) f(x').
+    """
     if logits_BK.shape[1] == 1:
         return F.softplus(-clean_BK[:, 0] * logits_BK[:, 0])  # (2)
     p_BK, log_q_BK = clean_BK.softmax(1), logits_BK.log_softmax(1)
@@ -72,7 +75,7 @@ def attack_in_eval_mode(model: nn.Module, x: Tensor, target: Tensor, start: Tens
 
 
 def loss(model: nn.Module, batch: Batch, threat: ThreatModel, config: AdversarialTraining) -> tuple[Tensor, Metrics]:
-    """Loss of a batch of images, labels and random starts of the attack (-1 to 1 for each pixel), and its metrics."""
+    """Loss and metrics of a batch of images, labels and random starts (-1 to 1 for each pixel)."""
     x, label_B, start = batch["image"], batch["label"], batch["start"]
     settings: dict[str, Any] = {
         "threat": threat, "steps": config.inner_steps, "step_size": config.inner_step_size, "early_stop": False,

@@ -55,7 +55,10 @@ class AdversarialLearner(GradientLearner[PlainCNN]):
 @register
 @dataclass(frozen=True, kw_only=True)
 class TradesRecipe(ImageClassifier[PlainCNN]):
-    """Adversarial training of a classifier whose prediction stays the same around each image; attacked by PGD."""
+    """Adversarial training of a classifier whose prediction stays the same around each image.
+
+    Attacked by PGD.
+    """
 
     name: ClassVar[str] = "trades"
     title: ClassVar[str] = "TRADES: adversarial training"

@@ -11,7 +11,7 @@ from engram.sequences.network import RecurrentNetwork
 @register
 @dataclass(frozen=True, kw_only=True)
 class MinGRURecipe(SequenceRecipe):
-    """Minimal gated recurrent unit: gates depend on the input alone, so a parallel scan computes all steps."""
+    """Minimal gated recurrent unit: gates depend on the input alone; a parallel scan computes all steps."""
 
     name: ClassVar[str] = "mingru"
     title: ClassVar[str] = "Minimal gated recurrent unit"

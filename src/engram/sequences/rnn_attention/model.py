@@ -202,7 +202,7 @@ class Seq2Seq(FitMixin, nn.Module):
         return self.decode(y_BT, encoded, encoded.last_BE)[0]
 
     def shift_right(self, y_BT: Tensor) -> Tensor:
-        """Return what the decoder reads while it is taught to write y: the start token and all but the last of y."""
+        """Return what the decoder reads when it is taught y: the start token and all but the last of y."""
         return torch.cat([torch.full_like(y_BT[:, :1], self.config.start_id), y_BT[:, :-1]], 1)
 
     def loss(self, x_BS: Tensor, y_BT: Tensor, label_smoothing: float = 0.0) -> Tensor:

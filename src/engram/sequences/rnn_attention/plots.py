@@ -1,4 +1,7 @@
-"""Figures of the recurrent encoder-decoder: the alignment of target and source, and the loss by length."""
+"""Figures of the recurrent encoder-decoder.
+
+The alignment of target and source, and the loss by length.
+"""
 
 from collections.abc import Sequence
 

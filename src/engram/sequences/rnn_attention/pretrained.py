@@ -1,4 +1,6 @@
-"""A pretrained recurrent encoder-decoder: g2p-en (Park & Kim 2019), from letters of an English word to its phonemes.
+"""A pretrained recurrent encoder-decoder.
+
+g2p-en (Park & Kim 2019), from letters of an English word to its phonemes.
 
 Its file has the weights of both GRUs in PyTorch's layout. Letters and phonemes become one vocabulary: a letter has no
 row in the decoder, and its logit is minus infinity. The phonemes are those of ARPAbet, a vowel with its stress.
@@ -92,14 +94,17 @@ def fits(array: Any, shape: tuple[int, ...]) -> bool:
 
 
 def scatter(rows: Tensor, tokens: Sequence[str], missing: float) -> Tensor:
-    """Return a row for each token of the common vocabulary; those that `tokens` have not are filled with `missing`."""
+    """Return a row for each token of the common vocabulary.
+
+    Those that `tokens` have not are filled with `missing`.
+    """
     found = torch.full((len(VOCABULARY), *rows.shape[1:]), missing)
     found[[VOCABULARY.index(token) for token in tokens]] = rows
     return found
 
 
 def make_tokenizer() -> Tokenizer:
-    """Return a tokenizer that encodes the letters of a word, and decodes phonemes with spaces between them."""
+    """Return a tokenizer that encodes the letters of a word, and decodes phonemes with spaces between."""
     ids = {token: i for i, token in enumerate(VOCABULARY)}
     backend = HFTokenizer(models.WordLevel(ids, unk_token="<unk>"))
     backend.normalizer = normalizers.Sequence([

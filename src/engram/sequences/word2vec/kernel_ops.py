@@ -56,7 +56,10 @@ def subsample(ids: Any, start: Any, stop: Any, keep: Any, words: Any, state: Any
 
 @inlined
 def sample_window(words: Any, n: Any, i: Any, context: Any, window: Any, state: Any) -> Any:
-    """Copy the words around the i-th, up to a uniformly sampled radius of 1 to `window`; returns their number."""
+    """Copy the words around the i-th, up to a uniformly sampled radius of 1 to `window`.
+
+    Returns their number.
+    """
     radius = window - random_below(random_bits(state), window)
     m = U(0)
     for j in range(i - radius if i > radius else U(0), min(n, i + radius + U(1))):
@@ -123,7 +126,7 @@ def scatter_add_rows(u: Any, target: Any, positives: Any, first: Any, K: Any, dY
 def dot_products(
     v: Any, context: Any, j: Any, Y: Any, left: Any, right: Any, first: Any, last: Any, G: Any, E: Any
 ) -> None:
-    """Compute the scores of four inputs with outputs left … right - 1 and first … last - 1, three at a time."""
+    """Compute scores of four inputs with outputs left … right - 1 and first … last - 1, by threes."""
     c0, c1, c2, c3 = context[j], context[j + U(1)], context[j + U(2)], context[j + U(3)]
     for step in range(U(0), right - left + last - first, U(3)):
         k = left + step if step < right - left else first + step - (right - left)
@@ -146,7 +149,7 @@ def update_rows(
     v: Any, context: Any, j: Any, count: Any, Y: Any, dY: Any, left: Any, right: Any, first: Any, last: Any, G: Any,
     E: Any,
 ) -> None:  # fmt: skip
-    """Update (7): dY += G^T v for the outputs, then v += G Y for the inputs, two at a time, both from old values."""
+    """Update (7): dY += G^T v for outputs, then v += G Y for inputs, by twos, both from old values."""
     c0, c1, c2, c3 = context[j], context[j + U(1)], context[j + U(2)], context[j + U(3)]
     for step in range(U(0), right - left + last - first, U(3)):
         k = left + step if step < right - left else first + step - (right - left)

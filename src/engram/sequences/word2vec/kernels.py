@@ -1,4 +1,6 @@
-"""Compiled kernel of word2vec with negative sampling: numba, compiled for each width at its first use, cached on disk.
+"""Compiled kernel of word2vec with negative sampling.
+
+Numba, compiled for each width at its first use, cached on disk.
 
 Inputs are processed in blocks of 4 and outputs in blocks of 3 or 6, so that each loaded row serves several products;
 padding gets a gradient of zero. Random numbers are splitmix64's, with a seed from the
@@ -78,7 +80,9 @@ def _skip_gram(
     ids: Any, ends: Any, v: Any, u: Any, keep: Any, prob: Any, alias: Any,
     window: Any, negative: Any, weight: Any, lr: Any, seed: Any, shared: bool, E: Any,
 ) -> Any:  # fmt: skip
-    """Skip-gram: each context word predicts the center word against negatives; returns loss and pairs measured.
+    """Skip-gram: each context word predicts the center word against negatives.
+
+    Returns loss and pairs measured.
 
     A block is a window, or a sentence that shares its negatives. Its inputs are the context words or all words, its
     outputs the center word or all words (`positives`) and, from `first` on, the negatives.

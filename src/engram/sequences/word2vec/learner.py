@@ -1,4 +1,4 @@
-"""Learners of word2vec: negative sampling and full softmax. Numbers in brackets are equations of `word2vec.model`."""
+"""Learners of word2vec: negative sampling and full softmax; equations are those of `word2vec.model`."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

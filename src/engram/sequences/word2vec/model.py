@@ -74,7 +74,7 @@ class Word2Vec(FitMixin, nn.Module):
 
 
 def padded_table(rows: int, width: int) -> nn.Parameter:
-    """Return zeros, rows × width, in memory whose rows are padded to a multiple of eight, for vectorized loops."""
+    """Return zeros, rows × width, whose rows are padded to a multiple of eight, for vectorized loops."""
     padded = -(-width // 8) * 8
     return nn.Parameter(torch.zeros(rows, padded)[:, :width], requires_grad=False)
 
@@ -135,7 +135,7 @@ def one_hot(word_B: Tensor, vocabulary: int) -> Tensor:
 
 
 def context_pairs(words: Tensor, ends: Tensor, window: int) -> tuple[Tensor, Tensor]:
-    """Return inputs and outputs of all pairs of known words in a sentence at a distance of at most `window`."""
+    """Return inputs and outputs of all pairs of known words at a distance of at most `window`."""
     sentence = torch.bucketize(torch.arange(len(words)), ends, right=True)
     inputs, outputs = [], []
     for distance in range(1, min(window, len(words) - 1) + 1):

@@ -52,7 +52,10 @@ def neighborhoods(vectors: WordVectors, words: Sequence[str], neighbors: int = 8
 
 
 def parallelograms(vectors: WordVectors, pairs: Sequence[tuple[str, str]]) -> Figure:
-    """Plot pairs of words in the same relation as arrows; parallel arrows mean that b - a + c is close to d."""
+    """Plot pairs of words in the same relation as arrows.
+
+    Parallel arrows mean that b - a + c is close to d.
+    """
     names = [name for pair in pairs for name in pair]
     xy_N2, variance = principal_components(vectors.unit_VE[[vectors.index(name) for name in names]])
     figure = plot(height=520)
@@ -88,7 +91,7 @@ def similarities(vectors: WordVectors, words: Sequence[str]) -> Figure:
 
 
 def analogy_accuracy(results: Mapping[str, tuple[int, int]]) -> Figure:
-    """Plot the accuracy on each category of analogies, given the numbers of correct answers and of questions."""
+    """Plot the accuracy on each category of analogies, given numbers of correct answers and questions."""
     known = {name: result for name, result in results.items() if result[1]}
     accuracy = [correct / count for correct, count in known.values()]
     bars = go.Bar(

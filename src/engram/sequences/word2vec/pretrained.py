@@ -1,4 +1,4 @@
-"""Pretrained word vectors: GloVe 6B (Pennington et al. 2014), a matrix of NumPy and a Parquet file of its words.
+"""Pretrained word vectors: GloVe 6B (Pennington et al. 2014), a matrix and a file of its words.
 
 The words stand in the order of their frequency, which is all that is known of it: each counts 1. What predicts the
 context, the output vectors, is not part of the files and stays 0.

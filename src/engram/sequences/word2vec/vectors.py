@@ -1,4 +1,6 @@
-r"""Word vectors: most similar words, analogies, the odd one out, and benchmarks, as in gensim.   V words, E width
+r"""Word vectors: most similar words, analogies, the odd one out, benchmarks, as in gensim.
+
+V words, E width
 
     \cos(a, b) = a b^T / (|a| |b|)                                    similarity                           (1)
     d = \text{argmax}_d \cos(d, \hat{b} - \hat{a} + \hat{c})          analogy a : b = c : d, unit vectors     (2)
@@ -45,7 +47,7 @@ class WordVectors:
 
     @classmethod
     def load(cls, path: str | Path) -> "WordVectors":
-        """Load a file in word2vec's text or binary format, gzipped or not, safetensors, a run folder, or "glove"."""
+        """Load a file in word2vec's format, text or binary, safetensors, a run folder, or "glove"."""
         if is_checkpoint(Path(path)) or (str(path) in MODELS and not Path(path).exists()):
             return cls.from_checkpoint(path)
         words, vectors = files.read_vectors(Path(path))
@@ -91,7 +93,7 @@ class WordVectors:
     def most_similar(
         self, positive: str | Sequence[str] = (), k: int = 10, negative: str | Sequence[str] = ()
     ) -> list[tuple[str, float]]:
-        """Return the k words most similar to the sum of `positive` minus `negative` words, without those words."""
+        """Return the k words most similar to the sum of `positive` minus `negative` words, without those."""
         plus, minus = (([one] if isinstance(one, str) else list(one)) for one in (positive, negative))
         if not plus and not minus:
             raise EngramError("Name at least one word to find similar ones.")
@@ -123,7 +125,7 @@ class WordVectors:
     def evaluate_analogies(
         self, questions: Mapping[str, Iterable[Sequence[str]]], restrict_vocab: int = 300_000
     ) -> dict[str, tuple[int, int]]:
-        """Return for each category of analogies (a, b, c, d) the number of correct answers and of known questions.
+        """Return by category of analogies (a, b, c, d) the numbers of correct answers and known questions.
 
         As in word2vec's own test: case is ignored, questions and answers are restricted to the `restrict_vocab` most
         frequent words, and the words of a question are no answers.

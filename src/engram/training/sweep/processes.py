@@ -1,4 +1,7 @@
-"""Worker processes of a sweep, seen from the sweep: they are started, spoken to, and ended whatever happens."""
+"""Worker processes of a sweep, seen from the sweep.
+
+They are started, spoken to, and ended whatever happens.
+"""
 
 import contextlib
 import json

@@ -166,7 +166,7 @@ class Space:
 
 
 def nest(settings: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by the names of fields as mappings nested like the settings, so that they are checked together."""
+    """Values by names of fields as mappings nested like the settings, to be checked together."""
     found: dict[str, Any] = {}
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
@@ -178,7 +178,10 @@ def nest(settings: Any, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def spell(value: Any) -> str:
-    """The text of a range given as a tuple of two numbers, or of choices given as a list; a text stays as it is."""
+    """The text of a range given as a tuple of two numbers, or of choices given as a list.
+
+    A text stays as it is.
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, tuple) and len(value) == 2:

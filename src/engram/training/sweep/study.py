@@ -1,4 +1,4 @@
-"""The study of a sweep: Optuna proposes the settings of trials, prunes them, and keeps a journal of all of it.
+"""The study of a sweep: Optuna proposes settings of trials, prunes them, and keeps a journal.
 
 Settings are proposed by the tree-structured Parzen estimator, TPE (Bergstra et al. 2011, "Algorithms for
 Hyper-Parameter Optimization"). Trials are pruned by asynchronous successive halving, ASHA (Li et al. 2020, "A System
@@ -108,7 +108,7 @@ class Study:
         return self.trials()[-1]
 
     def _draw(self) -> dict[str, Any]:
-        """Settings from TPE, which sees a copy of the study; other than those of all trials, if there are others."""
+        """Settings from TPE that no trial has had, if there are any; TPE sees a copy of the study."""
         known = self.study.get_trials()
         seed = generator(self.seed, f"trial {len(known)}").initial_seed() % 2**32
         copy = self._copy(known, self.optuna.samplers.TPESampler(seed=seed))
@@ -133,7 +133,9 @@ class Study:
             self.storage.set_trial_intermediate_value(self._id(number), step, value)
 
     def should_prune(self, number: int, step: int) -> bool:
-        """Whether ASHA ends the trial at this evaluation, its last; the same whenever it is asked, also after a kill.
+        """Whether ASHA ends the trial at this evaluation, its last.
+
+        The same whenever it is asked, also after a kill.
 
         Optuna notes in a trial which rungs it has come to, and decides but once. The notes are made anew here, in a
         copy of the study, from the metrics that are recorded.
@@ -190,7 +192,9 @@ class Study:
         )
 
     def importance(self) -> dict[str, float]:
-        """Share of each setting in whether a trial is among the best quarter; empty if there are too few trials.
+        """Share of each setting in whether a trial is among the best quarter.
+
+        Empty if there are too few trials.
 
         PED-ANOVA (Watanabe et al. 2023). A pruned trial counts with its last metric, one without any as the worst.
         """
@@ -214,7 +218,10 @@ class Study:
 
 
 def repair(journal: Path) -> None:
-    """Cut off a line that a killed process had begun to write, and remove its lock; nobody else may be writing."""
+    """Cut off a line that a killed process had begun to write, and remove its lock.
+
+    Nobody else may be writing.
+    """
     Path(f"{journal}.lock").unlink(missing_ok=True)
     if not journal.exists():
         return

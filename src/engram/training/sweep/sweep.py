@@ -265,7 +265,10 @@ def sweep(
     display: Display | None = None,
     **changes: Any,
 ) -> Sweep:
-    """Search the settings in `space`, (low, high) or a list of choices each; a sweep in the folder `out` goes on."""
+    """Search the settings in `space`, (low, high) or a list of choices each.
+
+    A sweep in the folder `out` goes on.
+    """
     recipe = get_recipe(name).from_preset(preset, **changes)
     path, texts = Path(out) if out else None, {name: spell(value) for name, value in space.items()}
     if path and (path / FILE).exists():

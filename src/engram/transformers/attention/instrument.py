@@ -1,4 +1,4 @@
-"""Instrument of attention: all heads of a GPT or BERT on a text, and its prediction before and after interventions.
+"""Instrument of attention: all heads of a GPT or BERT on a text, with interventions.
 
 L layers, H heads, T tokens, V vocabulary. Interventions are those of plots/interventions.py. A response has the
 attention weights of all heads as one small image, and of one head as numbers.
@@ -192,7 +192,10 @@ _cache: WeakKeyDictionary[nn.Module, OrderedDict[tuple[Any, ...], Activations]] 
 
 
 def cached_forward(subject: AttentionInput, ids: list[int], patterns: tuple[str, ...]) -> Activations:
-    """Run the model without interventions; the last few passes are cached, as a slider asks for them repeatedly."""
+    """Run the model without interventions.
+
+    The last few passes are cached, as a slider asks for them repeatedly.
+    """
     passes, key = _cache.setdefault(subject.model, OrderedDict()), (tuple(ids), patterns)
     if key not in passes:
         passes[key] = forward(subject, ids, patterns, {})
@@ -241,7 +244,7 @@ def check_args(args: AttentionArgs, subject: AttentionInput) -> None:
 
 @endpoint("attention")
 def read_text(args: AttentionArgs, models: Models) -> Response:
-    """Return small maps of all heads, the weights of one, and the prediction before and after interventions."""
+    """Return small maps of all heads, the weights of one, and predictions around interventions."""
     subject = load_subject(args, models)
     check_args(args, subject)
     position = resolve_position(subject, args.position)

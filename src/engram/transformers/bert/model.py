@@ -190,7 +190,10 @@ class BERT(FitMixin, nn.Module):
         return tap("logits", self.head(self.transform_norm(f(self.transform(self.final_norm(h_E))))))  # (3)
 
     def loss(self, x_BT: Tensor, y_BT: Tensor, valid_BT: Tensor | None = None) -> Tensor:
-        """Masked language modeling loss: cross-entropy over the tokens that `y` names; the head sees no others."""
+        """Masked language modeling loss: cross-entropy over the tokens that `y` names.
+
+        The head sees no others.
+        """
         predicted_BT = y_BT != IGNORE_INDEX
         logits_NV = self.logits(self.residual_stream(x_BT, valid_BT)[predicted_BT])
         return F.cross_entropy(logits_NV, y_BT[predicted_BT]) if len(logits_NV) else logits_NV.sum()

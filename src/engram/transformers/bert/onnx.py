@@ -1,4 +1,7 @@
-"""ONNX signature of BERT: ids, valid (B × T, false for padding) → logits, or vectors (B × T × E) without a head."""
+"""ONNX signature of BERT: ids, valid (B × T) → logits, or vectors (B × T × E) without a head.
+
+Valid is false for padding.
+"""
 
 import torch
 from torch import Tensor, nn

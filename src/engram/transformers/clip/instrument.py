@@ -1,4 +1,7 @@
-"""Instrument of CLIP: similarity of images and texts.   B images, K texts, D dimensions of the embedding space"""
+"""Instrument of CLIP: similarity of images and texts.
+
+B images, K texts, D dimensions of the embedding space
+"""
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass

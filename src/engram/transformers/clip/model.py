@@ -253,7 +253,7 @@ class CLIP(FitMixin, nn.Module):
         return self.contrastive_loss(self.encode_images(x_BCHW), self.encode_texts(x_BT), same_BN)
 
     def contrastive_loss(self, u_BD: Tensor, w_BD: Tensor, same_BN: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Contrastive loss (4), (9) and accuracy; where texts are the `same`, the target of (4) is spread over them.
+        """Contrastive loss (4), (9) and accuracy; texts that are the `same` share the target of (4).
 
         N is the global batch, of which this process has B pairs: each image is compared with all texts, and vice versa.
         """

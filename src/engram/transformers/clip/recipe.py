@@ -313,7 +313,7 @@ class CLIPRecipe(Pretrained[CLIP, CaptionedImages]):
     def compare_with_others(
         self, model: CLIP, data: CaptionedImages, image_1CHW: Tensor, text: str
     ) -> tuple[float, list[Figure]]:
-        """Return the cosine similarity of an image and a text, and figures of both among others of the test split."""
+        """Return the cosine similarity of an image and a text, with figures among others of the test split."""
         images, texts = [image_1CHW], [text]
         if "test" in data.data.splits:
             part = data.data.test

@@ -1,4 +1,6 @@
-"""Instrument of text generation: text token by token, each with the probabilities that it was sampled from.
+"""Instrument of text generation.
+
+Text token by token, each with the probabilities that it was sampled from.
 
 Tokens are sampled as by `engram sample`: one uniform number per token, by inversion of the cumulative distribution
 (generation/sampling.py). The number of the n-th token depends on the seed and on n alone, so a text that is stopped and
@@ -153,7 +155,10 @@ def default_prompt(model: Any, data: Corpus) -> str:
 
 
 class StreamDecoder:
-    """Decodes a growing text: returns what each token adds; an incomplete character waits for its other bytes."""
+    """Decodes a growing text: returns what each token adds.
+
+    An incomplete character waits for its other bytes.
+    """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer, self.ids, self.text = tokenizer, list[int](), StopStrings(())
@@ -228,7 +233,10 @@ def make_generator(args: GenerateArgs) -> torch.Generator:
 
 @endpoint("generation.score")
 def score(args: ScoreArgs, models: Models) -> Generator[Response, None, Response]:
-    """Yield the distributions of all tokens of a text: of the prompt by the model itself, of others as sampled."""
+    """Yield the distributions of all tokens of a text.
+
+    Those of the prompt by the model itself, others as sampled.
+    """
     subject = load_subject(args, models)
     unchanged = SamplingParams(temperature=1.0)
     params = [unchanged] * len(subject.ids) + [one.params for one in args.segments for _ in range(one.length)]
@@ -255,7 +263,7 @@ def token_probabilities(z_V: Tensor, params: SamplingParams, before: Sequence[in
 
 
 def scoring_batches(row: Sequence[int], context: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of tokens, from the second on, that share one context window and can be scored together."""
+    """Yield ranges of tokens, from the second on, that share a context window, to be scored together."""
     start = 1
     while start < len(row):
         end = start + 1

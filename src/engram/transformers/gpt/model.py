@@ -126,7 +126,10 @@ class GPT(FitMixin, nn.Module, generate.LanguageModel):
         return self.logits(h_BTE[:, -last:] if last else h_BTE)
 
     def encode(self, x_BT: Tensor, valid_BT: Tensor | None = None) -> Tensor:
-        """Encode each token as a vector, B × T × E, after the last norm; zeros for padding, which follows a text."""
+        """Encode each token as a vector, B × T × E, after the last norm.
+
+        Zeros for padding, which follows a text.
+        """
         if valid_BT is None or is_watching():  # a causal model never looks at what follows
             h_BTE = self.embed_tokens(x_BT)
             for block in self.blocks:

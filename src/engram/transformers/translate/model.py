@@ -1,4 +1,4 @@
-r"""Encoder-decoder Transformer for sequence-to-sequence tasks such as translation (Vaswani et al. 2017).
+r"""Encoder-decoder Transformer for sequence-to-sequence tasks (Vaswani et al. 2017).
 
     z_0 = \sqrt{E} E[x] + P,\quad z_l = \text{block}_l(z_{l-1})          encoder: bidirectional attention           (1)
     h_0 = \sqrt{E} E[y] + P,\quad h_l = \text{block}_l(h_{l-1}, z)       decoder: causal, with cross-attention      (2)
@@ -136,7 +136,10 @@ class Transformer(FitMixin, nn.Module):
     def decode(
         self, y_BT: Tensor, z_BSE: Tensor, valid_B11S: Tensor, cache: list[tuple[KVCache, KVCache]] | None = None
     ) -> Tensor:
-        """Logits of the next token after each of y, B × T × V; with a KV cache, y continues where the cache ends."""
+        """Logits of the next token after each of y, B × T × V.
+
+        With a KV cache, y continues where the cache ends.
+        """
         start, T = cache[0][0].length if cache else 0, y_BT.shape[1]
         h_BTE = tap("target", self.embed_tokens(y_BT, start))
         bias_HTT = self.decoder_position(T, start + T) if self.decoder_position is not None else None

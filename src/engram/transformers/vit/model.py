@@ -40,7 +40,7 @@ CLASS_TOKEN = ("cls_token",)
 
 
 class PatchEmbedding(nn.Module):
-    """Patch embedding: learned tokens, such as a class token, and patches of an image, with position embedding."""
+    """Patch embedding: learned tokens, as a class token, and patches, with position embedding."""
 
     def __init__(
         self,
@@ -74,7 +74,10 @@ class PatchEmbedding(nn.Module):
         return torch.cat([*learned, z_BME], 1) + self.position_of((z_BERS.shape[2], z_BERS.shape[3]))  # (2), (5)
 
     def position_of(self, grid: tuple[int, int]) -> Tensor:
-        """Position embedding of an image of so many rows and columns of patches, T × E; interpolated if they differ."""
+        """Position embedding of an image of so many rows and columns of patches, T × E.
+
+        Interpolated if they differ.
+        """
         if grid == self.grid:
             return self.position
         learned_TE, patch_ME = self.position.tensor_split([len(self.tokens)])

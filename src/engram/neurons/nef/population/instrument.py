@@ -1,4 +1,4 @@
-"""Population instrument: tuning curves and decoding of an ensemble, and a running integrator or oscillator.
+"""Population instrument: tuning curves and decoding of an ensemble, an integrator or oscillator.
 
 The simulation keeps no state between requests: each response ends with the state that the next request starts from,
 encoded bit for bit as text, so time can be split into requests anywhere.

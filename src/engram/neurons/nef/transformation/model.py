@@ -1,4 +1,4 @@
-r"""Transformation: a connection decodes a function of the vector that an ensemble represents (NEF, second principle).
+r"""Transformation: a connection decodes a function of a represented vector (NEF, second principle).
 
     y = f(a, b)                                             a, b and y are represented by ensembles      (1)
 

@@ -1,4 +1,7 @@
-"""ModernBERT checkpoints: pre-norm, GeGLU, RoPE, sliding windows in most layers; with its head, or without."""
+"""ModernBERT checkpoints: pre-norm, GeGLU, RoPE, sliding windows in most layers.
+
+With its head, or without.
+"""
 
 from typing import Any
 
@@ -49,7 +52,10 @@ BIASES = {
 
 
 def kinds_of(settings: HFConfig) -> list[str]:
-    """Return the kind of each layer, repeated over the layers; by default the first of three attends to all tokens."""
+    """Return the kind of each layer, repeated over the layers.
+
+    By default the first of three attends to all tokens.
+    """
     every, layers = settings.get("global_attn_every_n_layers", 3), settings.get("num_hidden_layers", 22)
     kinds = settings.get("layer_types") or [SLIDING if i % every else FULL for i in range(min(every, layers))]
     if unknown := set(kinds) - set(THETA):

@@ -1,4 +1,7 @@
-"""RoBERTa, XLM-RoBERTa and CamemBERT: BERT whose positions follow the padding token, and whose head has a GELU."""
+"""RoBERTa, XLM-RoBERTa and CamemBERT.
+
+BERT whose positions follow the padding token, and whose head has a GELU.
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""SigLIP checkpoints: CLIP with attention pooling, a text encoder that is not causal, and the sigmoid loss."""
+"""SigLIP checkpoints: CLIP with attention pooling, a text encoder not causal, a sigmoid loss."""
 
 from typing import Any
 
@@ -76,7 +76,10 @@ def extra_settings(config: CLIP.Config) -> HFConfig:
 
 
 def unpack(weights: Weights, config: CLIP.Config) -> Weights:
-    """Split queries, keys and values of attention pooling; a matrix of another shape is left for the error."""
+    """Split queries, keys and values of attention pooling.
+
+    A matrix of another shape is left for the error.
+    """
     made = dict(weights)
     for name in [name for name in weights if name.startswith(IN_PROJ) and len(weights[name]) == 3 * config.width]:
         parts = zip(QKV, made.pop(name).chunk(3), strict=True)

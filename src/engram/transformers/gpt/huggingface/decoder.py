@@ -117,7 +117,10 @@ def windows(config: GPT.Config) -> HFConfig:
 
 
 def reorder(weights: Weights, config: GPT.Config, order: Callable[[Tensor, int, int], Tensor]) -> Weights:
-    """Reorder the rows of queries and keys that RoPE rotates; a tensor of another shape is left for the error."""
+    """Reorder the rows of queries and keys that RoPE rotates.
+
+    A tensor of another shape is left for the error.
+    """
     size = config.size_of_head
     rotated = 2 * int(size * config.rope.rotary_fraction / 2)
     made = dict(weights)
@@ -186,7 +189,10 @@ def register_decoder(
     pack: Callable[[Weights, GPT.Config], Weights] = pack,
     **more: Any,
 ) -> None:
-    """Register a family of causal language models that differ from Llama in a few points; `partial` is RoPE's."""
+    """Register a family of causal language models that differ from Llama in a few points.
+
+    `partial` is RoPE's.
+    """
     register_family(
         Family(
             name=name,

@@ -29,7 +29,10 @@ FUSED, PARTS = ".attention.query_key_value.", tuple(f".self_attn.{name}_proj." f
 
 
 def unpack(weights: Weights, config: GPT.Config) -> Weights:
-    """Split queries, keys and values, which alternate by head; a tensor of another shape is left for the error."""
+    """Split queries, keys and values, which alternate by head.
+
+    A tensor of another shape is left for the error.
+    """
     made, size = dict(weights), config.size_of_head
     for name in [name for name in weights if FUSED in name and len(weights[name]) % (3 * size) == 0]:
         parts = made.pop(name).unflatten(0, (-1, 3, size)).unbind(1)

@@ -1,4 +1,4 @@
-r"""NanoChat checkpoints: RMSNorm without gains, also of the embedding and of queries and keys, and ReLU².
+r"""NanoChat checkpoints: RMSNorm without gains, also of embedding, queries and keys, and ReLU².
 
 Our default GPT has LayerNorm instead, which subtracts the mean first. Both are equal for vectors of mean 0, and every
 use of its residual stream is normalized, so it is saved with these weights, which give the same model:
@@ -104,7 +104,7 @@ def extra_settings(config: GPT.Config) -> HFConfig:
 
 
 def same_norms(config: GPT.Config) -> list[str]:
-    """Say why norms of two kinds, or LayerNorm with another eps than that of its QK-norm, have no counterpart."""
+    """Say why norms of two kinds, or a LayerNorm of another eps than QK-norm's, have no counterpart."""
     if config.norm != config.qk_norm:
         return [f"qk_norm must be {config.norm}, not {config.qk_norm}"]
     other = config.norm == "layer-no-affine" and config.eps != 1e-5

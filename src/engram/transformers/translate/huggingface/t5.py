@@ -1,4 +1,4 @@
-"""T5 and mT5 checkpoints: pre-norm encoder-decoder Transformers with relative positions (Raffel et al. 2020).
+"""T5 and mT5 checkpoints: pre-norm encoder-decoders with relative positions (Raffel et al. 2020).
 
 The original ties the output matrix to the embedding, divides the logits by the root of the width and has ReLU. Version
 1.1, Flan-T5 and mT5 have an output matrix of their own, logits as they are and GeGLU.

@@ -1,4 +1,4 @@
-"""DeiT checkpoints: ViT with a distillation token, with one classifier, with two (WithTeacher), or without."""
+"""DeiT checkpoints: ViT with a distillation token; one classifier, two (WithTeacher), or none."""
 
 from dataclasses import replace
 

@@ -1,4 +1,7 @@
-"""DINOv2 checkpoints: ViT with LayerScale, for images of any size; the classifier reads the mean of the patches too."""
+"""DINOv2 checkpoints: ViT with LayerScale, for images of any size.
+
+The classifier reads the mean of the patches too.
+"""
 
 from typing import Any
 

@@ -52,7 +52,7 @@ def unpack(weights: Weights, config: ViT.Config) -> Weights:
 
 
 def pack(weights: Weights, config: ViT.Config) -> Weights:
-    """Drop an empty classifier, and the zeros that stand for biases of queries, keys and values where ours has none."""
+    """Drop an empty classifier, and zeros that stand for biases of q, k and v where ours has none."""
     absent = () if "qkv" in config.bias else (".query.bias", ".key.bias", ".value.bias")
     named = ("classifier.",) if not config.classes else ()
     return {name: value for name, value in weights.items() if not (name.endswith(absent) or name.startswith(named))}
