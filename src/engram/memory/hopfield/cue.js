@@ -65,7 +65,9 @@ export function cue({ side, patterns, set, changed, corrupted, change }) {
     h(
       "div",
       { class: "row", style: { "margin-top": ".5rem" } },
-      button("store this drawing", () => change({ drawings: [...set.drawings, digits(board.values)] })),
+      button("store this drawing", () =>
+        change({ drawings: [...set.drawings, digits(board.values)] }),
+      ),
       h("label", { class: "small" }, "seed ", seed),
     ),
   ];

@@ -1,7 +1,7 @@
 r"""Recurrent encoder-decoder with attention (Cho et al. 2014; Bahdanau et al. 2015; Luong et al. 2015).
 
     z_s = [\text{GRU}(E[x_s], z_{s-1}), \text{GRU}(E[x_s], z_{s+1})]       encoder, in both directions             (1)
-    h_t = \text{GRU}(D[y_{t-1}], h_{t-1}),\quad h_0 = z_{last}             decoder: starts at the last states      (2)
+    h_t = \text{GRU}(D[y_{t-1}], h_{t-1}),\quad h_0 = z_{\text{last}}      decoder: starts at the last states      (2)
     e_{ts} = h_t z_s^T                                                     dot score (Luong)                       (3)
     e_{ts} = h_t (z_s W_a)^T                                               general score (Luong)                   (4)
     e_{ts} = \tanh(h_t W_q + z_s W_k) v^T                                  additive score (Bahdanau)               (5)
@@ -15,7 +15,7 @@ r"""Recurrent encoder-decoder with attention (Cho et al. 2014; Bahdanau et al. 2
         x, y           tokens of source and target
         z, h           states of encoder and decoder
         E, D           embeddings of source and target tokens
-        z_{last}       state of each direction after its last token
+        z_{\text{last}}  state of each direction after its last token
         B, S, T        batch, source tokens, target tokens
         E, V           width, vocabulary
 

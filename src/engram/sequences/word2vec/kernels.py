@@ -82,10 +82,8 @@ def _skip_gram(
 ) -> Any:  # fmt: skip
     """Skip-gram: each context word predicts the center word against negatives.
 
-    Returns loss and pairs measured.
-
-    A block is a window, or a sentence that shares its negatives. Its inputs are the context words or all words, its
-    outputs the center word or all words (`positives`) and, from `first` on, the negatives.
+    Returns loss and pairs measured. A block is a window, or a sentence that shares its negatives. Its inputs are the
+    context words or all words, its outputs the center word or all (`positives`) and, from `first` on, the negatives.
     """
     longest = U(MAX_SHARED if shared else MAX_SENTENCE)
     rows = round_up_to_six(longest) + round_up_to_six(negative + U(1)) + SIX
