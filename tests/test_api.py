@@ -6,6 +6,7 @@ import pytest
 from sklearn import metrics as theirs
 
 import engram
+from engram.api import to_python
 from engram.core.errors import EngramError
 from engram.core.fit import FitMixin
 from engram.core.registry import get_recipe
@@ -98,12 +99,34 @@ def test_every_model_that_fits_trains_the_recipe_of_its_folder():
         ({"name": "mlp", "data": RNG.normal(size=(50, 3))}, "no column is named target"),
         ({"name": "cnn", "data": RNG.normal(size=(50, 3))}, "labeled images"),
         ({"name": "mlp", "nonsense": 1}, "nonsense"),
+        ({"name": "mlp", "device": "tpu"}, 'There is no device "tpu"'),
+        ({"name": "mlp", "device": "cuda"}, "leave out `device=`"),
+        ({"name": "mlp", "hidden": 64}, r"hidden must be a list, such as \[128\], not 64"),
+        ({"name": "mlp", "lr": "x" * 1000}, "lr must be a number, not 'x{,60}…x{,60}'"),
+        ({"name": "mlp", "data": 3.0}, "Data of type float"),
+        ({"name": "gpt", "data": "ab" * 1000}, "There is no data set"),
+        ({"name": "mlp", "data": RNG.normal(size=(50, 3))}, 'in data given from Python .* give `target="COLUMN"`'),
+        ({"name": "mlp", "data": (RNG.normal(size=(50, 3)), RNG.normal(size=50)), "batch": 10**6},
+         "the training set of data given from Python only 40: lower `batch=` to 40"),
     ],
-)
+)  # fmt: skip
 def test_wrong_arguments_are_one_sentence(arguments, sentence, tmp_path, monkeypatch):
     monkeypatch.setenv("ENGRAM_DATA", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
+    if arguments.get("device") == "cuda":
+        monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(EngramError, match=sentence) as caught:
         engram.run(**arguments)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
     assert not (tmp_path / "runs").exists()
+
+
+def test_errors_speak_python(linear, tmp_path, monkeypatch):
+    monkeypatch.setenv("ENGRAM_DATA", str(tmp_path / "cache"))
+    settings = {"preset": "table", "steps": 2, "quiet": True}
+    engram.run("mlp", data=linear, out=tmp_path / "my run", **settings)
+    with pytest.raises(EngramError, match=r"`engram.run\(resume=\"/.*/my run\"\)` or name another `out=`"):
+        engram.run("mlp", data=linear, out=tmp_path / "my run", **settings)
+    assert to_python("add --no-tied or --from, a --lr of 1.") == "add `tied=False` or `from_=`, a `lr=` of 1."
+    assert to_python("see `engram data get x --file FILE`") == "see `engram data get x --file FILE`"

@@ -8,7 +8,11 @@ run = engram.run(resume="runs/cnn-1", steps=1000)        # resumes a run
 run.model, run.metrics, run.history, run.figures(), run.report, run.path
 """
 
+import contextlib
 import functools
+import keyword
+import re
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +32,10 @@ from engram.training import process_group
 from engram.training.progress import ProgressBar
 from engram.training.run import Run
 from engram.training.train import train
+
+
+FLAG = re.compile(r"(?<!\S)--(no-)?([a-z][a-z-]*)(?: ([A-Z]{2,}|\d[\d.e-]*\d|\d))?")
+"""a flag of the command line, with the value that follows it if it is a placeholder or a number"""
 
 
 class TrainedRun:
@@ -133,7 +141,7 @@ def run(
     """
     if (name is None) == (resume is None):
         raise EngramError("engram.run takes the name of a recipe, or resume=FOLDER.")
-    with silence(quiet), process_group.join(device=device):
+    with errors_in_python(), silence(quiet), process_group.join(device=device):
         run = (
             _resume(Path(resume), data, changes)
             if resume is not None
@@ -141,6 +149,38 @@ def run(
         )
         train(run, [*([] if quiet else [ProgressBar()]), WriteReport()])
     return TrainedRun(run)
+
+
+@contextlib.contextmanager
+def errors_in_python() -> Iterator[None]:
+    """Context manager: errors name arguments and calls of Python instead of flags and commands."""
+    try:
+        yield
+    except EngramError as error:
+        error.args = (to_python(str(error)),)
+        raise
+
+
+def to_python(sentence: str) -> str:
+    """Translate a sentence for the command line: `--batch` is `batch=`, and data in memory have no name."""
+    sentence = re.sub(r"`engram run --resume ([^`]+)`", _resuming, sentence)
+    parts = python_data.describe_stored(sentence).split("`")
+    parts[::2] = [FLAG.sub(_argument, part) for part in parts[::2]]  # commands in backticks stay as they are
+    return "`".join(parts)
+
+
+def _resuming(command: re.Match[str]) -> str:
+    """Return the call for a command that resumes a run."""
+    return f'`engram.run(resume="{shlex.split(command[1])[0]}")`'
+
+
+def _argument(flag: re.Match[str]) -> str:
+    """Return a flag and the placeholder or number that follows it as an argument of Python."""
+    negated, name, value = flag.groups()
+    name = name.replace("-", "_") + ("_" if keyword.iskeyword(name) else "")
+    if negated:
+        return f"`{name}=False`"
+    return f"`{name}=`" if value is None else f"`{name}={value}`" if value[0].isdigit() else f'`{name}="{value}"`'
 
 
 def _start(name: str, data: Any, out: str | Path | None, preset: str, changes: dict[str, Any]) -> Run:

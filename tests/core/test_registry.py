@@ -27,13 +27,13 @@ def test_json_and_back(name):
 @pytest.mark.parametrize(
     ("values", "complaint"),
     [
-        ({"steps": "many"}, "steps of .* must be int"),
+        ({"steps": "many"}, "steps must be a whole number"),
         ({"stepz": 3}, 'Did you mean "steps"'),
-        ({"model": {"hidden": [3, "x"]}}, "hidden of .* must be tuple"),
+        ({"model": {"hidden": [3, "x"]}}, "hidden must be a list"),
         ({"optimization": {"schedule": "cosinus"}}, 'Did you mean "cosine"'),
-        ({"seed": True}, "seed of .* must be int"),
+        ({"seed": True}, "seed must be a whole number"),
         ({"optimization": {"optimizer": "nothing"}}, "There is no optimizer"),
-        ({"model": 3}, "model of .* must be Config"),
+        ({"model": 3}, "model must be Config"),
     ],
 )
 def test_json_that_does_not_fit_is_named(values, complaint):

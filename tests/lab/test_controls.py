@@ -77,8 +77,8 @@ def test_what_follows_from_the_data_cannot_be_set():
     ("settings", "part"),
     [
         ({"steps": -1}, "steps must be at least 1"),
-        ({"steps": "many"}, "steps of GPTRecipe must be int"),
-        ({"steps": None}, "steps of GPTRecipe must be int"),
+        ({"steps": "many"}, "steps must be a whole number"),
+        ({"steps": None}, "steps must be a whole number"),
         ({"nothing": 1}, 'no setting "nothing"'),
         ({"schedule": "up"}, 'no schedule "up"'),
         ({"optimization": {"lr": 1}}, 'no setting "optimization"'),

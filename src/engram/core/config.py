@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from engram.core.errors import EngramError, unknown
+from engram.core.errors import EngramError, shorten, unknown
 
 T = TypeVar("T")
 Bound = Ge | Gt | Le | Lt
@@ -69,7 +69,7 @@ def check_bounds(name: str, value: Any, limits: tuple[Bound, ...]) -> None:
     """Refuse a number outside its bounds, also inside a tuple; NaN is outside all."""
     numbers = value if isinstance(value, tuple) else (value,)
     if not all(_within(number, limit) for number in numbers for limit in limits):
-        raise EngramError(f"{name} must be {describe(limits)}, not {value}.")
+        raise EngramError(f"{name} must be {describe(limits)}, not {shorten(value)}.")
 
 
 def _within(number: float, limit: Bound) -> bool:
@@ -187,8 +187,7 @@ def replace(default: Any, changes: Mapping[str, Any]) -> Any:
             raise unknown(name, str(value), get_args(hints[name]))
         before = getattr(default, name)
         if not _same_type(before, value):
-            kind = type(before).__name__
-            raise EngramError(f"{name} of {type(default).__qualname__} must be {kind}, and {value!r} was found.")
+            raise EngramError(f"{name} must be {_type_in_words(before)}, not {shorten(repr(value))}.")
         check_finite(name, value)
         checked[name] = float(value) if type(before) is float else value
     return dataclasses.replace(default, **checked)
@@ -199,6 +198,14 @@ def _same_type(before: Any, value: Any) -> bool:
     if isinstance(before, tuple) and isinstance(value, tuple):
         return all(_same_type(before[0], part) for part in value) if before else True
     return type(value) is type(before) or (type(before) is float and type(value) is int)
+
+
+def _type_in_words(before: Any) -> str:
+    """Return the type of a value in words: "a whole number", "a list, such as [128]"."""
+    if isinstance(before, tuple):
+        return f"a list, such as {list(before)}" if before else "a list"
+    words = {bool: "True or False", int: "a whole number", float: "a number", str: "a text"}
+    return words.get(type(before), type(before).__name__)
 
 
 def check_finite(name: str, value: Any) -> None:

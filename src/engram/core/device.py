@@ -14,17 +14,21 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from engram.core.errors import EngramError
+from engram.core.errors import EngramError, unknown
 
 CPU = torch.device("cpu")
+NAMES = ("auto", "cpu", "cuda")
+"""names of devices"""
 
 
 def resolve_device(name: str, local_rank: int = 0) -> torch.device:
     """Return the device named auto, cpu or cuda; each process of a machine has its own GPU."""
+    if name not in NAMES:
+        raise unknown("device", name, NAMES)
     if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return CPU
     if not torch.cuda.is_available():
-        raise EngramError("There is no GPU here that torch can use: leave out --device cuda.")
+        raise EngramError("There is no GPU here that torch can use: leave out --device.")
     if local_rank >= torch.cuda.device_count():
         raise EngramError(f"There are {torch.cuda.device_count()} GPUs here, and {local_rank + 1} processes or more.")
     return torch.device("cuda", local_rank)

@@ -2,11 +2,14 @@
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 LONGEST = 2000
 """characters of a sentence: what a file or a message puts into one may be longer than anybody reads"""
 PRONOUNCED = ("LIF", "NEF")
 """abbreviations that are read as words"""
+QUOTED = 80
+"""characters of a value that is quoted in a sentence"""
 
 
 class EngramError(Exception):
@@ -23,11 +26,17 @@ class EngramError(Exception):
 
 def nearest(name: str, options: Iterable[str]) -> str:
     """' Did you mean "cnn"?' if an option is close to `name`, otherwise the options, if there are any."""
-    options = sorted(options)
+    name, options = shorten(name), sorted(options)
     if not options:
         return ""
     close = difflib.get_close_matches(name, options, n=1)
     return f' Did you mean "{close[0]}"?' if close else f" There are: {', '.join(options)}."
+
+
+def shorten(value: Any) -> str:
+    """Return a value as it is quoted in a sentence: a long one abbreviated in its middle."""
+    text = str(value)
+    return text if len(text) <= QUOTED else f"{text[: QUOTED // 2]}…{text[-QUOTED // 4 :]}"
 
 
 class RemoteError(EngramError):
@@ -42,4 +51,4 @@ def with_article(name: str) -> str:
 
 def unknown(kind: str, name: str, options: Iterable[str]) -> EngramError:
     """Return the error for a name that is not among the options."""
-    return EngramError(f'There is no {kind} "{name}".{nearest(name, options)}')
+    return EngramError(f'There is no {kind} "{shorten(name)}".{nearest(name, options)}')

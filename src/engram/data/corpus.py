@@ -95,7 +95,7 @@ def _hold_out_last(split: Split, by: Unit) -> dict[str, Segments]:
 
 
 def _has_texts(path: Path) -> bool:
-    return path.is_dir() and any(path.glob("*.txt"))
+    return exists(path) and path.is_dir() and any(path.glob("*.txt"))
 
 
 def _read_user_text(path: Path, by: Unit) -> Text:

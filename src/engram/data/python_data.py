@@ -14,6 +14,7 @@ The name is made of the content, so the same data are stored once. `engram data 
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -33,6 +34,8 @@ from engram.data.table_splits import TableOptions
 from engram.data.user_data import complete, split_texts
 
 PREFIX = "python-"
+DIGITS = 16
+"""digits of a hash that follow the prefix"""
 SOURCE = "data given from Python"
 MIN_TEXT = 40
 """a string of at least so many characters that contains white space is a text; a shorter one is a name or a path"""
@@ -41,6 +44,12 @@ MIN_TEXT = 40
 def is_text(value: str) -> bool:
     """Whether a string is a text to learn from, rather than the name of a data set or a path."""
     return "\n" in value or (len(value) >= MIN_TEXT and any(letter.isspace() for letter in value))
+
+
+def describe_stored(sentence: str) -> str:
+    """Return a sentence in which names of data given from Python are put into words."""
+    words = re.sub(rf"\b{PREFIX}[0-9a-f]{{{DIGITS}}}\b", SOURCE, sentence)
+    return words[0].upper() + words[1:] if words.startswith(SOURCE) else words
 
 
 def is_stored(name: str) -> bool:
@@ -55,7 +64,7 @@ def store(value: Any) -> str:
     digest = hashlib.sha256(json.dumps(layout).encode())
     for key in sorted(tensors):
         digest.update(key.encode() + tensors[key].contiguous().numpy().tobytes())
-    name = PREFIX + digest.hexdigest()[:16]
+    name = PREFIX + digest.hexdigest()[:DIGITS]
     if not cache.is_cached(name):
         with cache.lock_entry(name, SOURCE):
             cache.write(name, parts)
@@ -97,7 +106,10 @@ def to_parts(value: Any) -> Parts:
         return from_texts(value)
     if isinstance(value, tuple) and len(value) == 2:
         return from_xy(*value)
-    return make_parts(SOURCE, {"": (to_array(value), None)})
+    array = to_array(value)
+    if not array.ndim:
+        raise unlearnable(value)
+    return make_parts(SOURCE, {"": (array, None)})
 
 
 def from_xy(x: Any, y: Any) -> Parts:
@@ -171,8 +183,13 @@ def to_array(value: Any) -> npt.NDArray[Any]:
     if array.dtype.kind == "O" and array.size and all(isinstance(one, str) for one in itertools.islice(array.flat, 9)):
         array = array.astype(str)
     if array.dtype.kind not in "biufU":
-        kind = type(value).__name__
-        raise EngramError(
-            f"Data of type {kind} cannot be learned from: give an array, (X, y), a data frame, a text or texts."
-        )
+        raise unlearnable(value)
     return array
+
+
+def unlearnable(value: Any) -> EngramError:
+    """Return the error for data of a type from which nothing can be learned."""
+    kind = type(value).__name__
+    return EngramError(
+        f"Data of type {kind} cannot be learned from: give an array, (X, y), a data frame, a text or texts."
+    )
