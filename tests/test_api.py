@@ -99,6 +99,7 @@ def test_every_model_that_fits_trains_the_recipe_of_its_folder():
         ({"name": "mlp", "data": RNG.normal(size=(50, 3))}, "no column is named target"),
         ({"name": "cnn", "data": RNG.normal(size=(50, 3))}, "labeled images"),
         ({"name": "mlp", "nonsense": 1}, "nonsense"),
+        ({"name": "vae", "preset": "tiny", "latent_dim": 999_999_999}, "memory.* smaller model"),
         ({"name": "mlp", "device": "tpu"}, 'There is no device "tpu"'),
         ({"name": "mlp", "device": "cuda"}, "leave out `device=`"),
         ({"name": "mlp", "hidden": 64}, r"hidden must be a list, such as \[128\], not 64"),

@@ -20,6 +20,7 @@ from typing import Any, Literal
 from torch import nn
 
 from engram.core.errors import EngramError, unknown
+from engram.core.memory import allocation_error, is_allocation_failure
 from engram.core.registry import get_recipe
 from engram.core.seeding import isolated_eval
 from engram.data import python_data
@@ -32,7 +33,6 @@ from engram.training import process_group
 from engram.training.progress import ProgressBar
 from engram.training.run import Run
 from engram.training.train import train
-
 
 FLAG = re.compile(r"(?<!\S)--(no-)?([a-z][a-z-]*)(?: ([A-Z]{2,}|\d[\d.e-]*\d|\d))?")
 """a flag of the command line, with the value that follows it if it is a placeholder or a number"""
@@ -159,6 +159,10 @@ def errors_in_python() -> Iterator[None]:
     except EngramError as error:
         error.args = (to_python(str(error)),)
         raise
+    except (MemoryError, OverflowError, RuntimeError, ValueError) as error:
+        if not is_allocation_failure(error):
+            raise
+        raise EngramError(to_python(str(allocation_error(error)))) from error
 
 
 def to_python(sentence: str) -> str:

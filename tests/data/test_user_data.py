@@ -198,7 +198,7 @@ def test_measured_labels_are_targets(tmp_path):
         ({"x": np.zeros((5, 2)), "y": np.zeros(5, complex)}, "labels of type complex128"),
         ({"x": np.zeros((5, 2)), "y": np.zeros(4)}, "has 5 samples but 4 labels"),
         ({"x": np.array([[1.0], [2.0], [np.inf]])}, "has an infinite number"),
-        ({"x": np.zeros((5, 4, 4)) * np.nan}, '"image" of .* has nan in row 0'),
+        ({"x": np.zeros((5, 4, 4)) * np.nan}, '"image" of .* has nan in row 1:'),
         ({"x": np.full((5, 4, 4), 300)}, "pixels from 300 to 300"),
         ({"x": np.zeros((5, 4, 4, 7))}, "1 or 3 channels"),
         ({"x": np.zeros((5, 4, 4, 3, 1))}, "images have 3 or 4 axes"),

@@ -51,3 +51,11 @@ def test_what_takes_long_is_announced_unless_it_is_quiet(engram, tmp_path, monke
     assert "engram: estimating log Z" in engram(*call, "--out", tmp_path / "a").err
     assert engram(*call, "--out", tmp_path / "b", "--quiet").err == ""
     assert "estimating" not in engram(*call, "--out", tmp_path / "c", "--json").err
+
+
+@pytest.mark.slow
+def test_the_progress_of_a_table_counts_rows_and_shows_the_validation_of_a_regression(engram, tmp_path):
+    lines = engram("run", "mlp", "--preset", "table", "--data", "diabetes", "--out", tmp_path / "run").err.splitlines()
+    assert all("rows/s" in line and "valid_loss" in line for line in lines if line.startswith("step"))
+    wrong = engram("run", "mlp", "--preset", "table", "--batch", 10**6, "--out", tmp_path / "b")
+    assert "A batch has 1,000,000 rows" in wrong.err

@@ -180,3 +180,12 @@ def test_what_a_killed_process_left_is_cleared_away_and_what_another_writes_is_n
         (folder.path / "state" / name).mkdir()
     folder.lock()
     assert [path.name for path in folder.path.rglob("*.partial")] == [f".report.html.{os.getppid()}.partial"]
+
+
+def test_an_emptied_folder_of_checkpoints_is_not_a_run_that_never_began(folder):
+    (folder.path / "state").mkdir()
+    with pytest.raises(EngramError, match="stopped before its first"):
+        folder.load()
+    folder.append_metrics([{"step": 10, "loss": 1.0}])
+    with pytest.raises(EngramError, match="state has no checkpoint: put it back, or train the run again"):
+        folder.load()

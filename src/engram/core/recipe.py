@@ -139,6 +139,14 @@ class Recipe(Settings, ABC, Generic[M, D]):
     def items_per_step(self) -> float:
         """How many of `unit` one step processes."""
 
+    def unit_of(self, data: D) -> str:
+        """Return the unit of these data: the recipe's own, or rows of a table."""
+        return self.unit if getattr(data, "encoder", None) is None else "rows"
+
+    def best_metric(self, metrics: Mapping[str, Any]) -> tuple[str, str]:
+        """Return `best`, or the validation loss where it is not among the metrics, as in a regression."""
+        return self.best if self.best[0] in metrics else ("valid_loss", "min")
+
     def activation_bytes(self, data: D) -> int:
         """Lower bound of the bytes of a training step's activations; 0 where nothing is known."""
         return 0
@@ -150,6 +158,9 @@ class Recipe(Settings, ABC, Generic[M, D]):
     def reload(self, folder: Path) -> D:
         """Load the data of an existing run; what `files` left in its folder is read from there."""
         return self.load()
+
+    def prepare(self, data: D) -> None:
+        """Compute what takes long and is needed later on, once the settings have been checked."""
 
     def refuse_data(self) -> None:
         """Refuse --data, for a recipe that reads none."""
@@ -196,10 +207,9 @@ def check_item(item: int, size: int) -> None:
 
 
 def choose_items(count: int, size: int, generator: torch.Generator) -> Tensor:
-    """Random indices of a split, each once as long as there are enough."""
-    if count <= size:
-        return torch.randperm(size, generator=generator)[:count]
-    return torch.randint(size, (count,), generator=generator)
+    """Random indices of a split; none comes again before all have come."""
+    rounds = [torch.randperm(size, generator=generator) for _ in range(max(1, -(-count // size)))]
+    return torch.cat(rounds)[:count]
 
 
 AnyRecipe = Recipe[Any, Any]

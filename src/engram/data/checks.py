@@ -29,15 +29,13 @@ def check_splits(name: str, splits: Mapping[str, Split]) -> None:
 
 
 def check_finite(name: str, column: str, values: Any) -> None:
-    """Refuse NaN and infinity; the error names the first row that has one."""
+    """Refuse NaN and infinity; the error names the first row that has one, counted from 1."""
     if not isinstance(values, Tensor) or not values.is_floating_point() or bool(torch.isfinite(values).all()):
         return
     bad = ~torch.isfinite(values.reshape(len(values), -1))
     row, place = bad.nonzero()[0].tolist()
     found = values.reshape(len(values), -1)[row, place].item()
-    raise EngramError(
-        f'The column "{column}" of {name} has {found} in row {row} (counted from 0): repair or remove that row.'
-    )
+    raise EngramError(f'The column "{column}" of {name} has {found} in row {row + 1}: repair or remove that row.')
 
 
 def check_known(info: Info, splits: Mapping[str, Split]) -> None:

@@ -33,7 +33,7 @@ class Throughput:
         left = (recipe.steps - self.run.step) * passed / done
         if recipe.minutes:
             left = min(left, max(0.0, 60 * recipe.minutes - self.run.seconds))
-        return f"{recipe.items_per_step * done / passed:,.0f} {recipe.unit}/s, {clock(left)} left"
+        return f"{recipe.items_per_step * done / passed:,.0f} {recipe.unit_of(self.run.data)}/s, {clock(left)} left"
 
 
 class ProgressBar(Callback):
@@ -74,7 +74,7 @@ class ProgressBar(Callback):
         self.bar.update(self.task, completed=run.step, throughput=str(self.throughput), metrics=metrics)
 
     def _metrics(self, run: Run) -> str:
-        return brief(self.latest if self.verbose else main_metrics(self.latest, run.recipe.best[0]))
+        return brief(self.latest if self.verbose else main_metrics(self.latest, run.recipe.best_metric(self.latest)[0]))
 
     def on_metrics(self, run: Run, metrics: dict[str, Any], evaluated: bool) -> None:
         self.latest.update(metrics)

@@ -47,7 +47,8 @@ class Run:
             self.learner = recipe.learner(self.data)
         self.batches = recipe.batches(self.data)
         if fresh:
-            check_batch(recipe, self.batches)
+            check_batch(recipe, self.data, self.batches)
+            recipe.prepare(self.data)
         if distributed.is_sharding() and not distributed.is_sharded(self.learner.model):
             raise EngramError(f"{recipe.name} cannot be sharded over processes: leave out --shard.")
         self.device = self._to_device()
@@ -284,7 +285,7 @@ class Run:
 
     def update_best(self, line: dict[str, Any]) -> None:
         """Update the best evaluation; stop if there was no better one within the patience."""
-        name, mode = self.recipe.best if self.recipe.best[0] in line else ("valid_loss", "min")  # of a regression
+        name, mode = self.recipe.best_metric(line)
         if name in line:
             value = line[name] if mode == "min" else -line[name]
             if value < self.best_value:

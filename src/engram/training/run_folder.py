@@ -326,6 +326,8 @@ class RunFolder:
             raise EngramError(
                 f"{self.path / 'state'} is missing, the folder of its checkpoints: put it back, or train the run again."
             )
+        if not steps and self.metrics():
+            raise EngramError(f"{self.path / 'state'} has no checkpoint: put it back, or train the run again.")
         if not steps:
             raise EngramError(f"{self.path} has no checkpoint yet: the run was stopped before its first.")
         step = steps[-1] if step is None else step

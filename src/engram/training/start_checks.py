@@ -47,18 +47,18 @@ def weight_copies(recipe: AnyRecipe) -> int:
     return COPIES.get(settings["optimizer"].lower(), 4)
 
 
-def check_batch(recipe: AnyRecipe, batches: Any) -> None:
+def check_batch(recipe: AnyRecipe, data: Any, batches: Any) -> None:
     """Refuse a batch size that the user chose and the data do not fill; say so if it is the default."""
     if not isinstance(batches, BatchLoader) or recipe_batch(recipe) <= len(batches.split):
         return
-    size, found = recipe_batch(recipe), len(batches.split)
+    size, found, unit = recipe_batch(recipe), len(batches.split), recipe.unit_of(data)
     if size != recipe_batch(type(recipe).from_preset(recipe.preset)):
         raise EngramError(
-            f"A batch has {size:,} {recipe.unit}, and the training set of {recipe.data} only {found:,}: "
+            f"A batch has {size:,} {unit}, and the training set of {recipe.data} only {found:,}: "
             f"lower --batch to {found} or less."
         )
     if distributed.is_main():
-        announce(f"the training set has only {found:,} {recipe.unit}: each batch has all of them, not {size:,}")
+        announce(f"the training set has only {found:,} {unit}: each batch has all of them, not {size:,}")
 
 
 def recipe_batch(recipe: AnyRecipe) -> int:
