@@ -11,6 +11,7 @@ r"""Input of image models: shape and normalization of images, saved with the mod
 Normalization is part of the model, so that a saved model takes images as they are.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -40,12 +41,7 @@ class ImageConfig(Settings):
 
     def standardize(self, x_BCHW: Tensor) -> Tensor:
         """Normalize pixels from 0 to 1 (1); refuse images of another shape."""
-        if tuple(x_BCHW.shape[1:]) != tuple(self.shape):
-            found = "×".join(map(str, x_BCHW.shape))
-            raise EngramError(
-                f"This model takes images of {'×'.join(map(str, self.shape))} (channels, height, width), in batches of "
-                f"any size, and a tensor of {found} was given."
-            )
+        check_images(x_BCHW, self.shape)
         if len(self.mean) == 1:
             return x_BCHW.sub(self.mean[0]).div_(self.std[0])  # (1)
         mean_C11, std_C11 = (x_BCHW.new_tensor(value)[:, None, None] for value in (self.mean, self.std))
@@ -69,6 +65,24 @@ class ImageClassifierConfig(ImageConfig):
         if min(self.shape[1:]) < 2**stages:
             size = f"{self.shape[1]}×{self.shape[2]}"
             raise EngramError(f"Images of {size} are too small for {stages} stages, each of which halves them.")
+
+
+def check_images(x_BCHW: Tensor, shape: Sequence[int]) -> None:
+    """Refuse what is not a batch of images of a shape."""
+    if tuple(x_BCHW.shape[1:]) != tuple(shape):
+        size = "×".join(map(str, shape))
+        raise _unexpected(f"images of {size} (channels, height, width), in batches of any size", x_BCHW)
+
+
+def check_width(x_BF: Tensor, width: int) -> None:
+    """Refuse what is not a batch of rows of a width."""
+    if x_BF.ndim != 2 or x_BF.shape[1] != width:
+        raise _unexpected(f"rows of {width} numbers, in batches of any size", x_BF)
+
+
+def _unexpected(wanted: str, x: Tensor) -> EngramError:
+    found = "×".join(map(str, x.shape)) or "one number"
+    return EngramError(f"This model takes {wanted}, and a tensor of {found} was given.")
 
 
 def pixel_statistics(image_NCHW: Tensor) -> dict[str, tuple[float, ...]]:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from engram.core.config import FromData, Settings
 from engram.core.errors import EngramError
+from engram.nn.image_input import check_images, check_width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,13 @@ class SampleSpace(Settings):
     def numel(self) -> int:
         """number of pixels or coordinates of one sample"""
         return math.prod(self.shape)
+
+    def check(self, x: Tensor) -> None:
+        """Refuse samples of another shape."""
+        if self.is_image:
+            check_images(x, self.shape)
+        else:
+            check_width(x, self.shape[0])
 
     def normalize(self, x: Tensor) -> Tensor:
         return (x - self.center) / self.scale  # (1)

@@ -28,7 +28,7 @@ from engram.core.config import FromData
 from engram.core.fit import FitMixin
 from engram.core.tap import tap
 from engram.nn.activation import ACTIVATIONS, ActivationName
-from engram.nn.image_input import ImageClassifierConfig
+from engram.nn.image_input import ImageClassifierConfig, check_width
 
 
 class MLP(FitMixin, nn.Module):
@@ -54,6 +54,7 @@ class MLP(FitMixin, nn.Module):
             """Standardize each feature of rows, or the pixels of images (1)."""
             if len(self.shape) == 3:
                 return super().standardize(x)
+            check_width(x, self.shape[0])
             return (x - x.new_tensor(self.mean)) / x.new_tensor(self.std)  # (1)
 
     def __init__(self, config: Config) -> None:

@@ -72,6 +72,7 @@ class Autoencoder(FitMixin, nn.Module):
 
     def encode(self, x: Tensor) -> Tensor:
         """Latents of samples, B × Z."""
+        self.config.check(x)
         return tap("latent", self.encoder(self.config.normalize(x)))  # (1)
 
     def decode(self, z_BZ: Tensor) -> Tensor:

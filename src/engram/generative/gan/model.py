@@ -69,6 +69,7 @@ class GAN(FitMixin, nn.Module):
         return tap("logit", self.discriminator(self.config.normalize(x))[:, 0])  # (2)
 
     def forward(self, x: Tensor) -> Tensor:
+        self.config.check(x)
         return self.discriminate(x)
 
     def decode(self, z_BZ: Tensor) -> Tensor:

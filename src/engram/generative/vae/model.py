@@ -69,6 +69,7 @@ class VAE(FitMixin, nn.Module):
 
     def encode(self, x: Tensor) -> Tensor:
         """Mean of the latents of samples, B × Z."""
+        self.config.check(x)
         return self.posterior(x)[0]
 
     def decode(self, z_BZ: Tensor) -> Tensor:

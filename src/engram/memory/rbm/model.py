@@ -31,6 +31,7 @@ from engram.core.config import FromData, Settings
 from engram.core.fit import FitMixin
 from engram.core.tap import tap
 from engram.nn.bernoulli import sample_bernoulli
+from engram.nn.image_input import check_width
 
 Sampler = Callable[[Tensor, torch.Generator], Tensor]
 """samples Bernoulli variables from their probabilities"""
@@ -104,6 +105,7 @@ class RBM(FitMixin, nn.Module):
 
     def forward(self, v_BV: Tensor) -> Tensor:
         """Return the mean-field reconstruction of v: P(v = 1 | P(h = 1 | v))."""
+        check_width(v_BV, self.config.visible)
         h_BH = tap("hidden", self.prob_hidden(v_BV))
         return tap("reconstruction", self.prob_visible(h_BH))
 
