@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from engram.cli.flags import call
 from engram.core.errors import EngramError, with_article
@@ -20,7 +20,7 @@ def export(run: str, to: Literal["hf", "onnx", "word2vec"] = "hf", out: Path | N
         run: run folder, or a Hugging Face checkpoint
         to: hf: folder for transformers; onnx: one file (VAE: two, encoder and decoder); word2vec: vectors for gensim,
             as text, or binary if --out ends in .bin
-        out: where to; beside the run if not given
+        out: where to; in the folder of the run if not given, or NAME-hf of a model that is given by its name
     """
     for path in write_onnx(run, out) if to == "onnx" else [write_export(run, to, out)]:
         print(path)
@@ -42,12 +42,13 @@ def write_export(source: str, to: str, out: Path | None) -> Path:
             raise EngramError(
                 f"{source} holds {with_article(type(model).__name__)}, and --to word2vec is for word vectors."
             )
-        return WordVectors.from_model(model, get_words(model.tokenizer)).save(out or path / "vectors.txt")  # type: ignore[arg-type]
+        vectors = WordVectors.from_model(model, get_words(model.tokenizer))  # type: ignore[arg-type]
+        return vectors.save(out or default_place(source, "vectors.txt"))
     classes: tuple[str, ...] = ()
     if is_run(source):
         run = Run.open(path)
         classes = getattr(run.data, "classes", ())
-    return huggingface.save_checkpoint(model, out or path / "hf", model.tokenizer, classes)  # type: ignore[arg-type]
+    return huggingface.save_checkpoint(model, out or default_place(source, "hf"), model.tokenizer, classes)  # type: ignore[arg-type]
 
 
 def write_onnx(source: str, out: Path | None) -> list[Path]:
@@ -56,22 +57,40 @@ def write_onnx(source: str, out: Path | None) -> list[Path]:
     from engram.hub.onnx import count_classes, export_onnx
 
     model, recipe = load(source), find_recipe(source).name
-    classes = read_classes(source) if count_classes(model, recipe) else ()
-    return export_onnx(model, out or Path(source) / "model.onnx", recipe=recipe, classes=classes)
+    of_rows = len(getattr(model.config, "shape", ())) == 1
+    classes, table = describe_data(source) if of_rows or count_classes(model, recipe) else ((), None)
+    return export_onnx(model, out or default_place(source, "model.onnx"), recipe=recipe, classes=classes, table=table)
 
 
-def read_classes(source: str) -> Sequence[str]:
-    """Return the class names of a run or checkpoint; () with a warning if the data are gone."""
+def default_place(source: str, name: str) -> Path:
+    """Return the place of a file or folder in that of the source; beside it, if the source is a file or a name.
+
+    A folder of the name of a model would be taken for the model.
+    """
+    path = Path(source)
+    if path.is_dir():
+        return path / name
+    return path.with_name(f"{path.stem}-{name}") if path.is_file() else Path(f"{path.name}-{name}")
+
+
+def describe_data(source: str) -> tuple[Sequence[str], dict[str, Any] | None]:
+    """Return the class names and the encoding of the table of a run, or the classes of a checkpoint.
+
+    Where the data of the run are gone there are none, and a warning says so.
+    """
     from engram.hub import huggingface
     from engram.hub.load import is_run
     from engram.training.run import recipe_of
     from engram.training.run_folder import RunFolder
 
     if not is_run(source):
-        return huggingface.load_checkpoint(source).classes
+        return huggingface.load_checkpoint(source).classes, None
     folder = RunFolder.open(Path(source))
     try:
-        return getattr(recipe_of(folder).reload(folder.path), "classes", ())
+        data = recipe_of(folder).reload(folder.path)
     except EngramError as error:
-        print(f"The file has no class names: {error}", file=sys.stderr)
-        return ()
+        print(f"The file has no names of classes or columns: {error}", file=sys.stderr)
+        return (), None
+    encoder = getattr(data, "encoder", None)
+    table = None if encoder is None else {"inputs": encoder.names, "target": data.target, **encoder.to_json()}
+    return getattr(data, "classes", ()), table

@@ -14,6 +14,9 @@ The metadata of a file, all strings:
     engram.recipe, engram.version    what trained the model
     input, output                    JSON object: description of each input and output
     classes                          JSON list of class names, of a model with classes
+    table                            JSON object, of a model of a table: encoded columns in the order of the input,
+                                     the target, and the features: their categories (levels), what a missing
+                                     value is imputed with (fill), and whether a column indicates that it was missing
 """
 
 import contextlib
@@ -22,7 +25,7 @@ import importlib.util
 import json
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,16 +95,26 @@ def ids_input(vocabulary: int, context: int, *, batch: str = "batch", length: st
 # ---------------------------------------------------------------------- export
 
 
-def export_onnx(model: nn.Module, path: Path, *, recipe: str = "", classes: Sequence[str] = ()) -> list[Path]:
+def export_onnx(
+    model: nn.Module,
+    path: Path,
+    *,
+    recipe: str = "",
+    classes: Sequence[str] = (),
+    table: Mapping[str, Any] | None = None,
+) -> list[Path]:
     """Export a model to an ONNX file, or to one for each of its parts; returns where they are.
 
     Args:
         model: model of a class with a signature
-        path: file to write; the name of a part is put before the ending, as in model.encoder.onnx
+        path: file to write, .onnx if it has no ending; the name of a part is put before it, as in model.encoder.onnx
         recipe: name of the recipe that trained the model, for the metadata
         classes: class names, for the metadata
+        table: encoding of the rows of a table, for the metadata
     """
     path, parts = Path(path), find_signatures(model, recipe)
+    path = path if path.suffix else path.with_suffix(".onnx")
+    further = {} if table is None else {"table": _to_json(table)}
     if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript")):
         raise EngramError("Writing ONNX needs the packages onnx and onnxscript: pip install engram[onnx].")
     size = sum(value.numel() * value.element_size() for value in model.parameters())
@@ -110,7 +123,7 @@ def export_onnx(model: nn.Module, path: Path, *, recipe: str = "", classes: Sequ
     paths = []
     for part, signature in parts.items():
         paths.append(path.with_name(f"{path.stem}.{part}{path.suffix}") if part else path)
-        write(paths[-1], _export(model, signature, _metadata(signature, recipe, classes)))
+        write(paths[-1], _export(model, signature, {**_metadata(signature, recipe, classes), **further}))
     return paths
 
 
