@@ -1,16 +1,20 @@
 """engram.run on data from Python, the object that comes back, and wrong arguments."""
 
+import importlib.util
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn import metrics as theirs
 
 import engram
-from engram.api import to_python
+from engram.api import Figures, to_python
 from engram.core.errors import EngramError
 from engram.core.fit import FitMixin
 from engram.core.registry import get_recipe
 from engram.foundations.mlp.model import MLP
+from engram.plots.figure import Figure, line, plot
 from engram.transformers.gpt.model import GPT
 from tests.conftest import RECIPES
 
@@ -36,6 +40,13 @@ def test_regression_from_arrays(linear, tmp_path, monkeypatch):
     assert {"Predicted and true", "Residuals", "Permutation importance"} <= set(titles)
     run.figures()["Residuals"].save(tmp_path / "figure.html")
     assert "plotly" in (tmp_path / "figure.html").read_text()
+    assert run.figures().save(tmp_path / "all.html") == [tmp_path / "all.html"]
+    assert all(title in (tmp_path / "all.html").read_text() for title in titles)
+    assert run.metrics == dict(run.metrics) == pd.Series(run.metrics).to_dict()
+    head, *lines = str(run.metrics).splitlines()
+    assert head.split() == ["metric", "train", "valid", "test"]
+    assert [line.split()[-1] for line in lines if line.startswith("r2")] == [f"{run.metrics['test_r2']:.4g}"]
+    assert f"<th>rmse</th><td></td><td>{run.metrics['valid_rmse']:.4g}</td>" in run.metrics._repr_html_()
     again = engram.run(resume=tmp_path / "run", steps=310, quiet=True)
     assert again.run.step == 310
     bars = next(figure for figure in run.figures() if figure.title == "Permutation importance").plot.data[0]
@@ -131,3 +142,27 @@ def test_errors_speak_python(linear, tmp_path, monkeypatch):
         engram.run("mlp", data=linear, out=tmp_path / "my run", **settings)
     assert to_python("add --no-tied or --from, a --lr of 1.") == "add `tied=False` or `from_=`, a `lr=` of 1."
     assert to_python("see `engram data get x --file FILE`") == "see `engram data get x --file FILE`"
+
+
+def test_pictures_of_figures_need_the_extra(tmp_path):
+    figure = Figure("A title", "A caption.", plot(line([0, 1], [0, 1], "a")))
+    found = Figures([figure, figure])
+    browser = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome")))
+    if importlib.util.find_spec("kaleido") is None or not browser:
+        with pytest.raises(EngramError, match=r"a-1-a-title.svg needs kaleido \(pip install 'engram\[figures\]'\)"):
+            found.save(tmp_path / "a.svg")
+        return
+    assert [path.name for path in found.save(tmp_path / "a.svg")] == ["a-1-a-title.svg", "a-2-a-title.svg"]
+    assert all("<svg" in path.read_text() for path in tmp_path.glob("*.svg"))
+
+
+def test_a_polars_frame(tmp_path, monkeypatch):
+    polars = pytest.importorskip("polars")
+    monkeypatch.setenv("ENGRAM_DATA", str(tmp_path / "cache"))
+    x = RNG.normal(size=300)
+    frame = polars.DataFrame({"x": x, "color": np.where(RNG.random(300) > 0.5, "red", "blue"), "y": 2 * x + 1})
+    run = engram.run("mlp", data=frame, target="y", preset="table", out=tmp_path / "run", quiet=True)
+    assert run.metrics["test_r2"] > 0.9
+    np.testing.assert_array_equal(
+        run.model.predict(frame), run.model.predict(pd.DataFrame(frame.to_dict(as_series=False)))
+    )

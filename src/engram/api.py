@@ -10,6 +10,7 @@ run.model, run.metrics, run.history, run.figures(), run.report, run.path
 
 import contextlib
 import functools
+import html
 import keyword
 import re
 import shlex
@@ -28,12 +29,15 @@ from engram.data.progress import silence
 from engram.hub.load import load
 from engram.plots.curves import curves
 from engram.plots.figure import Figure
+from engram.plots.page import figures, page
 from engram.plots.report import WriteReport
 from engram.training import process_group
 from engram.training.progress import ProgressBar
 from engram.training.run import Run
 from engram.training.train import train
 
+PARTS = ("train", "valid", "test")
+"""columns of the table of metrics"""
 FLAG = re.compile(r"(?<!\S)--(no-)?([a-z][a-z-]*)(?: ([A-Z]{2,}|\d[\d.e-]*\d|\d))?")
 """a flag of the command line, with the value that follows it if it is a placeholder or a number"""
 
@@ -50,9 +54,9 @@ class TrainedRun:
         return load(self.path)
 
     @property
-    def metrics(self) -> dict[str, float]:
-        """The final metrics."""
-        found: dict[str, float] = {}
+    def metrics(self) -> "MetricTable":
+        """The final metrics, a dictionary that is shown as a table."""
+        found = MetricTable()
         for row in self.history:
             found.update(row)
         return found
@@ -87,6 +91,36 @@ class TrainedRun:
         return f"<run of {self.run.recipe.name} in {self.path}, step {self.run.step}: {values}>"
 
 
+class MetricTable(dict[str, float]):
+    """Metrics by name, shown as a table; `pandas.Series(run.metrics)` is a column."""
+
+    def rows(self) -> dict[str, tuple[str, str, str]]:
+        """Return the values of training, validation and test by the name of the metric, in the order of their names."""
+        found: dict[str, list[str]] = {}
+        for name, value in self.items():
+            if "." in name:  # detail for the figures
+                continue
+            part = next((i for i, part in enumerate(PARTS) if i and name.startswith(f"{part}_")), 0)
+            metric = name.removeprefix(f"{PARTS[part]}_") if part else name
+            found.setdefault(metric, [""] * len(PARTS))[part] = f"{value:.4g}"
+        return {name: (values[0], values[1], values[2]) for name, values in found.items()}
+
+    def __repr__(self) -> str:
+        lines = [("metric", *PARTS), *((name, *values) for name, values in self.rows().items())]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join(
+            "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip() for line in lines
+        )
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{name}</th>" for name in ("metric", *PARTS))
+        body = "".join(
+            f"<tr><th>{html.escape(name)}</th>{''.join(f'<td>{value}</td>' for value in values)}</tr>"
+            for name, values in self.rows().items()
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
 class Figures(Sequence[Figure]):
     """Figures of a run; the last expression of a notebook cell shows them."""
 
@@ -110,6 +144,18 @@ class Figures(Sequence[Figure]):
 
     def __repr__(self) -> str:
         return f"<figures: {', '.join(figure.title for figure in self.list)}>"
+
+    def save(self, path: str | Path) -> list[Path]:
+        """Save all as one page, .html; or each as .png, .svg or .pdf, with its title in the name."""
+        path = Path(path)
+        if path.suffix == ".html":
+            path.write_bytes(page("Figures", "", figures(self.list)))
+            return [path]
+        names = [re.sub(r"\W+", "-", figure.title.lower()).strip("-") for figure in self.list]
+        return [
+            figure.save(path.with_name(f"{path.stem}-{i}-{name}{path.suffix}"))
+            for i, (name, figure) in enumerate(zip(names, self.list, strict=True), 1)
+        ]
 
     def _repr_html_(self) -> str:
         return "".join(figure.to_html() for figure in self.list)

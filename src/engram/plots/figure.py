@@ -39,7 +39,7 @@ class Figure:
     _repr_html_ = to_html
 
     def save(self, path: str | Path) -> Path:
-        """Save as .html, or as .png, .svg or .pdf, which needs the package kaleido and a Chrome browser."""
+        """Save as .html, or as .png, .svg or .pdf, which needs the extra "figures" and a Chrome browser."""
         path = Path(path)
         if path.suffix == ".html":
             path.write_text(self.plot.to_html(include_plotlyjs=True), encoding="utf-8")
@@ -49,7 +49,9 @@ class Figure:
         try:
             self.plot.write_image(path)
         except (ValueError, RuntimeError, ImportError) as error:
-            raise EngramError(f"{path} needs kaleido (pip install kaleido) and Chrome, or save it as .html.") from error
+            raise EngramError(
+                f"{path.name} needs kaleido (pip install 'engram[figures]') and a Chrome browser: or save it as .html."
+            ) from error
         return path
 
     def of(self, part: str) -> "Figure":
