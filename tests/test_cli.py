@@ -30,6 +30,20 @@ def test_every_verb_explains_itself(verb, engram):
     assert len(answer.out.split()) > 10
 
 
+@pytest.mark.parametrize("verb", [*(verb for verb in VERBS if verb != "run"), "run --resume", "data get", "models get"])
+def test_help_has_one_form(verb, engram):
+    text = engram(*verb.split(), "--help").out
+    assert "engram " + verb.split()[0] in text
+    assert not any(sign in text for sign in ("╭", "None", "(default", "[default: ]"))
+
+
+def test_help_of_a_function_names_its_arguments_and_defaults(engram):
+    text = " ".join(engram("embed", "--help").out.split())
+    assert "usage: engram embed MODEL FILES … [flags]" in text
+    assert "--batch INT texts embedded at a time [default: 64]" in text
+    assert "{auto|mean|cls|last} [default: auto]" in text
+
+
 def test_list_as_json(engram):
     rows = json.loads(engram("list", "--json").out)
     assert [row["name"] for row in rows] == list(registry())
@@ -68,6 +82,9 @@ def test_no_word_of_a_list_is_cut(verb, width, capfd, monkeypatch):
     assert not any("…" in line for line in lines)
     assert max(map(len, lines)) <= width
     assert lines[0].startswith("name")
+    if verb == ["list"]:
+        shown = "".join("".join(lines).split())
+        assert all(cls.title.replace(" ", "") in shown for cls in registry().values() if width < 65)
 
 
 def test_an_output_that_is_no_terminal_has_a_line_for_each_row(capfd, monkeypatch):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from engram.cli.flag_errors import explain
+from engram.cli.help import print_function_help, wants_help
 from engram.core.config import Settings, bounds, check_finite, describe, field_help, flatten, free_fields
 from engram.core.errors import EngramError, nearest
 
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 
 
 def call(function: Callable[..., int | None], argv: Sequence[str], verb: str) -> int:
-    """Call a function with the flags of its signature."""
+    """Call a function with the flags of its signature, or show its help."""
+    if wants_help(argv):
+        print_function_help(function, verb)
+        return 0
 
     @functools.wraps(function)
     def collect(*args: Any, **options: Any) -> tuple[Any, Any]:

@@ -1,14 +1,19 @@
-"""Help pages of the verbs whose flags depend on a recipe."""
+"""Help pages of the verbs."""
 
-from collections.abc import Iterable, Sequence
+import inspect
+import re
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-KINDS = {"int": "INT", "float": "FLOAT", "text": "TEXT", "numbers": "NUMBER …", "texts": "TEXT …"}
+from engram.core.config import Settings, controls
+
+KINDS = {"int": "INT", "float": "FLOAT", "text": "TEXT", "numbers": "NUMBER …", "texts": "TEXT …", "path": "PATH"}
 
 
 def wants_help(argv: Sequence[str]) -> bool:
@@ -20,8 +25,8 @@ def print_help(usage: str, description: str, *groups: tuple[str, Iterable[dict[s
     """Usage, description, and the flags in groups: name, kind, what it is, bounds and default."""
     console = Console(highlight=False)
     console.print(f"[bold]usage:[/bold] {escape(usage)}\n\n{escape(description)}")
-    for title, controls in groups:
-        rows = list(controls)
+    for title, group in groups:
+        rows = list(group)
         if not rows:
             continue
         console.print(f"\n[bold]{escape(title)}[/bold]")
@@ -33,9 +38,41 @@ def print_help(usage: str, description: str, *groups: tuple[str, Iterable[dict[s
         console.print(table)
 
 
+def print_function_help(function: Callable[..., Any], verb: str) -> None:
+    """Show the help of a verb whose arguments and flags are those of a function."""
+    description, _, below = (inspect.getdoc(function) or "").partition("Args:\n")
+    texts = dict(re.findall(r"^    (\w+): (.*(?:\n     .*)*)", below, re.MULTILINE))
+    hints, arguments, flags, groups = get_type_hints(function), [], [], []
+    for name, parameter in inspect.signature(function).parameters.items():
+        about = {"help": " ".join(texts.get(name, "").split()), "value": parameter.default}
+        if parameter.default is parameter.empty:
+            shown = name.upper() + (" …" if get_origin(hints[name]) is tuple else "")
+            arguments.append({**about, "flag": shown, "kind": "argument", "value": ""})
+        elif isinstance(parameter.default, Settings):
+            groups.append((name, controls(parameter.default)))
+        else:
+            flags.append({**about, "flag": name.rstrip("_").replace("_", "-"), **_kind(hints[name], parameter.default)})
+    words = [f"engram {verb}", *(argument["flag"] for argument in arguments), *(["[flags]"] if flags or groups else [])]
+    print_help(" ".join(words), description.strip(), ("arguments", arguments), ("flags", flags), *groups)
+
+
+def _kind(hint: Any, default: Any) -> dict[str, Any]:
+    """Return kind and options of a flag from its type, and its default, which is empty if it is None."""
+    parts = [part for part in get_args(hint) if part is not NoneType]
+    if get_origin(hint) is Literal:
+        return {"kind": "choice", "options": parts}
+    if get_origin(hint) is tuple:
+        return {"kind": "texts", "value": list(default)}
+    kinds = {bool: "bool", int: "int", float: "float", Path: "path"}
+    base = parts[0] if default is None and parts else hint
+    return {"kind": kinds.get(base, "text"), "value": "" if default is None else default}
+
+
 def flag(control: dict[str, Any]) -> str:
     """A flag with what follows it: "--steps INT", or "--bias, --no-bias"."""
-    name = control["flag"]
+    name: str = control["flag"]
+    if control["kind"] == "argument":
+        return name
     if control["kind"] == "bool":
         return f"--no-{name}" if control["value"] else f"--{name}"
     return f"--{name} {KINDS.get(control['kind'], '')}".rstrip()
