@@ -95,7 +95,7 @@ class MetricTable(dict[str, float]):
     """Metrics by name, shown as a table; `pandas.Series(run.metrics)` is a column."""
 
     def rows(self) -> dict[str, tuple[str, str, str]]:
-        """Return the values of training, validation and test by the name of the metric, in the order of their names."""
+        """Return the values of training, validation and test by the name of the metric, in order of name."""
         found: dict[str, list[str]] = {}
         for name, value in self.items():
             if "." in name:  # detail for the figures

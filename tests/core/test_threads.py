@@ -24,6 +24,12 @@ KERNELS = {
     "generation/fused_decode.py": """
         from engram.transformers.gpt.model import GPT
         GPT(GPT.Config(layers=1, width=64, heads=2)).eval().generate([[1, 2, 3]], 4)""",
+    "generation/quantized_product.py": """
+        from engram.generation.quantization import QuantizedLinear, quantize_weight
+        with torch.no_grad():
+            layer = QuantizedLinear(quantize_weight(torch.rand(512, 512), 4))
+            layer(torch.rand(8, 512))
+            layer.dequantize()""",
     "nn/scan.py": """
         from engram.nn.scan import scan
         a, b = torch.rand(8, 512, 256, requires_grad=True), torch.rand(8, 512, 256)

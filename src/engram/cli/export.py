@@ -63,7 +63,7 @@ def write_onnx(source: str, out: Path | None) -> list[Path]:
 
 
 def default_place(source: str, name: str) -> Path:
-    """Return the place of a file or folder in that of the source; beside it, if the source is a file or a name.
+    """Return the place of a file in that of the source, or beside it if it is a file or a name.
 
     A folder of the name of a model would be taken for the model.
     """

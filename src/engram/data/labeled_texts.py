@@ -1,4 +1,4 @@
-"""Labeled texts, tokenized on access: of a table with a column of texts, a folder of class folders, or a data set.
+"""Labeled texts, tokenized: of a table with a column of texts, of class folders, or of a data set.
 
 reviews.csv                  one text per row, with its class: the columns are found, or named
 reviews/good/1.txt …         a folder for each class; perhaps within folders train and test
@@ -114,7 +114,7 @@ def read_columns(path: Path, columns: TextColumns) -> Columns:
 
 
 def has_header(cells: list[list[str]], columns: TextColumns) -> bool:
-    """Whether the first row names the columns: with a usual or given name, or with a class that no other row has."""
+    """Whether the first row names the columns: by a usual or given name, or a class of no other row."""
     known = {*TEXTS, *CLASSES, columns.text_column.lower(), columns.target.lower()} - {""}
     if any(column[0].lower() in known for column in cells):
         return True
@@ -183,7 +183,7 @@ def sort_classes(labels: set[str]) -> tuple[str, ...]:
 
 
 def read_folders(path: Path) -> Parts:
-    """Read a folder with a folder of .txt files for each class, or such folders within train, valid and test."""
+    """Read a folder with a folder of .txt files for each class, or those in train, valid and test."""
     inside = subfolders(path)
     parts = {part: folder for folder in inside if (part := SPLITS.get(folder.name.lower()))}
     whole = len(parts) != len(inside) or "train" not in parts

@@ -96,7 +96,7 @@ def read_pairs(path: Path) -> Parts:
 
 
 def read_json_pairs(path: Path) -> Parts:
-    """Read pairs of the user from a .jsonl file: prompt and response, or messages of which the last is the answer."""
+    """Read pairs from a .jsonl file: prompt and response, or messages of which the last is the answer."""
     rows = [
         (number, parse_json_pair(line))
         for number, line in enumerate(read_text_file(path).splitlines(), 1)
@@ -116,7 +116,7 @@ def read_json_pairs(path: Path) -> Parts:
 
 
 def parse_json_pair(line: str) -> tuple[str, str, str] | None:
-    """Return prompt, answer and the messages before the answer as JSON ("" for a prompt alone); None if it is none."""
+    """Return prompt, answer and earlier messages as JSON ("" for a prompt alone); None if it is none."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):

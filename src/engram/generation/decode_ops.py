@@ -1,4 +1,4 @@
-r"""Parts of the fused decode kernel that are no matrix products: norms, RoPE, attention, activation functions.
+r"""Parts of the fused decode kernel beside matrix products: norms, RoPE, attention, activations.
 
     e^x = 2^k e^r,\quad k = \text{round}(x / \ln 2),\quad r = x - k \ln 2   a polynomial of r, and k as exponent    (1)
 

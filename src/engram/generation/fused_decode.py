@@ -1,4 +1,4 @@
-r"""Fused decode kernel: all Transformer layers for the next token of one or more texts, for fast generation on a CPU.
+r"""Fused decode kernel: all Transformer layers for the next token of one or more texts, on a CPU.
 
     x = \text{norm}(h),\quad q = W_q x + b_q,\quad k = W_k x + b_k,\quad v = W_v x + b_v      projections        (1)
     a = \text{softmax}(q K^T / \sqrt{D}) V                        attention to the KV cache                       (2)

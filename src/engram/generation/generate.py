@@ -154,7 +154,7 @@ def stream(
     cached: bool = True,
     decoder: Decoder | None = None,
 ) -> Iterator[int]:
-    """Yield the continuation of a prompt, token by token; a `decoder` of before has the start of it in its cache."""
+    """Yield the continuation of a prompt; a `decoder` of before has the start of it in its cache."""
     for tokens in stream_batch(
         model, [prompt], max_new_tokens, params, generator=generator, eos_id=eos_id, cached=cached, decoder=decoder
     ):

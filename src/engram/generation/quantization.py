@@ -1,9 +1,9 @@
-r"""Weight quantization of linear layers to 8 or 4 bits, for fast generation: one token is bound by memory bandwidth.
+r"""Weight quantization to 8 or 4 bits for fast generation, which is bound by memory bandwidth.
 
-    s = \max |w| / 127,\quad q = \text{round}(w / s) + 128,\quad w \approx s (q - 128)            8 bits          (1)
-    s = (\max w - \min w) / 15,\quad q = \text{round}((w - m) / s),\quad w \approx s q + m        4 bits, m = \min w (2)
-    t = \max |x| / 127,\quad p = \text{round}(x / t)                                         activations     (3)
-    y = \sum_g s_g t_g (q_g - z) \cdot p_g + m_g t_g \sum p_g + b                             product         (4)
+    s = \max |w| / 127,\quad q = \text{round}(w / s) + 128,\quad w \approx s (q - 128)                  8 bits    (1)
+    m = \min w,\quad s = (\max w - m) / 15,\quad q = \text{round}((w - m) / s),\quad w \approx s q + m   4 bits    (2)
+    t = \max |x| / 127,\quad p = \text{round}(x / t)                                         activations    (3)
+    y = \sum_g s_g t_g (q_g - z) \cdot p_g + m_g t_g \sum p_g + b                             product        (4)
 
     Symbols:
         w, x       weights and inputs of a group of 32
@@ -130,7 +130,7 @@ class QuantizedLinear(nn.Module):
         return W_OI[: self.out_features, : self.in_features]
 
     def rows(self, index: Tensor) -> Tensor:
-        """Return some rows of the dequantized matrix, … × I: the vectors of tokens, where the matrix embeds them."""
+        """Return some rows of the dequantized matrix, … × I, such as the embeddings of tokens."""
         strip, lane = index // STRIP, index % STRIP
         packed = self.packed.unflatten(2, (-1, STRIP, 4))[strip, :, :, lane]  # … × G × J × 4
         q = packed if self.bits == 8 else torch.stack([packed & 15, packed >> 4], -2)
@@ -179,7 +179,7 @@ class DequantizedProduct(torch.autograd.Function):
 
 
 def quantize(model: M, bits: Bits = 8) -> M:
-    """Return a copy of a model with quantized weights in its linear layers, and in an embedding tied to one."""
+    """Return a copy of a model with quantized linear layers, and a quantized embedding tied to one."""
     quantized = copy.deepcopy(model).eval()
     for module in list(quantized.modules()):
         for name, child in list(module.named_children()):
@@ -194,7 +194,7 @@ def quantize(model: M, bits: Bits = 8) -> M:
 
 
 def insert_quantized(model: nn.Module, weights: Mapping[str, QuantizedWeight]) -> None:
-    """Replace layers of a model, each by the name of its weight; an embedding shares the matrix of an equal output."""
+    """Replace layers by the names of their weights; an embedding shares the matrix of an equal output."""
     made: dict[int, QuantizedLinear] = {}
     for name, weight in sorted(weights.items(), key=lambda item: not item[0].startswith("head")):
         place, _, last = name.removesuffix(".weight").rpartition(".")
@@ -206,7 +206,7 @@ def insert_quantized(model: nn.Module, weights: Mapping[str, QuantizedWeight]) -
 
 
 def pack(q_OI: Tensor, bits: Bits) -> Tensor:
-    """Pack quantized weights, S × G × bytes: four inputs of each of 16 outputs side by side; 4 bits by twos."""
+    """Pack quantized weights, S × G × bytes: four inputs of each of 16 outputs; 4 bits by twos."""
     q_SRGJ4 = pad_to(pad_to(q_OI, 0, STRIP), 1, GROUP).unflatten(1, (-1, GROUP // 4, 4)).unflatten(0, (-1, STRIP))
     q_SGJR4 = q_SRGJ4.permute(0, 2, 3, 1, 4)
     if bits == 4:

@@ -1,4 +1,4 @@
-r"""LoRA beside quantized weights (QLoRA, Dettmers et al. 2023): a frozen model of 8 or 4 bits is fine-tuned.
+r"""QLoRA: LoRA beside quantized weights of a frozen model, of 8 or 4 bits (Dettmers et al. 2023).
 
 y = x \hat W + b + x A B / \sqrt{R}           \hat W: dequantized weights (generation/quantization.py)     (1)
 \partial E / \partial x = \partial E / \partial y\, (\hat W + A B / \sqrt{R})^T                            (2)
@@ -51,7 +51,7 @@ class QuantizedLoRA(LowRankUpdate):
 
 
 def apply_quantized_lora(model: Any, rank: int, bits: Bits) -> None:
-    """Freeze and quantize a model, and adapt its projections; layers that are quantized already keep their bits."""
+    """Freeze and quantize a model, and adapt its projections; quantized layers keep their bits."""
     model.requires_grad_(False)
     for module in list(model.modules()):
         for name, child in list(module.named_children()):

@@ -76,7 +76,7 @@ def quantize_row(x_I: Array, p_I: Array, t_G: Array, sum_G: Array) -> None:
 
 @numba.njit(cache=True)
 def multiply_strip(matrix: Array, strip: int, p_NI: Array, t_NG: Array, sum_NG: Array, y: int, stride: int) -> None:
-    """Compute 16 outputs of all rows (2); those of the first lie at the address y, those of the next `stride` on."""
+    """Compute 16 outputs of all rows (2), the first at the address y, the next `stride` on."""
     rows = len(t_NG)
     blocked = rows // ROWS * ROWS
     for row in range(0, blocked, ROWS):

@@ -101,7 +101,7 @@ def window_start(length: int, context: int) -> int:
 
 @dataclass
 class Beam:
-    """A hypothesis of beam search: its tokens, the sum of their log-probabilities, and whether it has ended."""
+    """A hypothesis of beam search: its tokens, their log-probability, and whether it has ended."""
 
     tokens: list[int]
     score: float
@@ -150,7 +150,7 @@ def beam_search(
 
 
 def accept_draft(draft_T: Sequence[int], p_TV: Tensor, q_TV: Tensor, generator: torch.Generator | None) -> list[int]:
-    """Return the accepted tokens of a draft and one more; `p` has one row more than `q`, for the token after it."""
+    """Return the accepted tokens of a draft and one more; `p` has a row more than `q`, for that one."""
     for i, token in enumerate(draft_T):
         ratio = (p_TV[i, token] / q_TV[i, token]).item()
         if torch.rand((), generator=generator, dtype=torch.float64).item() < ratio:  # (7)
@@ -168,7 +168,7 @@ class StopStrings:
         self.text, self.released = "", 0
 
     def update(self, text: str) -> tuple[str, bool]:
-        """Given the full text so far, return the new part that is safe to emit and whether a stop string was found."""
+        """Return the new part of the text that is safe to emit, and whether a stop string was found."""
         self.text = text
         found = [index for index in (text.find(stop) for stop in self.stops) if index >= 0]
         if found:

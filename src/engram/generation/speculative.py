@@ -1,4 +1,4 @@
-"""Speculative decoding: drafted tokens are checked in one pass of the model, with the distribution of plain sampling.
+"""Speculative decoding: one pass of the model checks drafted tokens; the distribution is unchanged.
 
 The draft comes from a smaller model (Leviathan et al. 2023), or is copied from what followed the last words where they
 stood before (prompt lookup; Saxena 2023). The acceptance rule is (7) of generation/sampling.py.
@@ -32,7 +32,7 @@ def speculative_decode(
     generator: torch.Generator | None = None,
     eos_id: int | None = None,
 ) -> Iterator[int]:
-    """Yield the continuation of a prompt: a smaller model drafts tokens, which `model` accepts or replaces."""
+    """Yield the continuation of a prompt: a smaller model drafts what `model` accepts or replaces."""
     if draft.config.vocabulary != model.config.vocabulary:
         sizes = f"{draft.config.vocabulary} and {model.config.vocabulary}"
         raise EngramError(f"The draft must have the model's own vocabulary, and they have {sizes} tokens.")
@@ -71,7 +71,7 @@ def prompt_lookup_decode(
 
 
 def look_up(row: Sequence[int], count: int) -> list[int]:
-    """Return at most `count` tokens that followed the last occurrence of the longest n-gram at the end of a text."""
+    """Return at most `count` tokens that followed the n-gram at the end of a text where it stood before."""
     row = list(row)
     for length in range(min(LONGEST_NGRAM, len(row) - 1), 0, -1):
         ngram = row[-length:]

@@ -1,4 +1,4 @@
-"""Other data as the model of a run takes them: rows in the run's own encoding, images of its shape, its classes.
+"""Other data as the model of a run takes them: in the run's own encoding, shape and classes.
 
 given = match_data(Run.open(Path("runs/vae-1")), "new.csv")
 run.recipe.evaluate(run.learner, given.data, "test")
@@ -74,7 +74,7 @@ def name_of(data: Any) -> Any:
 
 
 def match_rows(run: Run, known: Data, data: Any) -> GivenData:
-    """Encode rows by the run's encoder, and their target by its classes; rows without a target are left out."""
+    """Encode rows by the run's encoder and classes; rows without a target are left out."""
     assert known.encoder is not None
     table, dropped = read_rows(data), 0
     if not predicts(run):
@@ -191,7 +191,7 @@ def map_labels(names: tuple[str, ...], known: tuple[str, ...], label_N: Tensor) 
 
 
 def match_texts(run: Run, known: LabeledTexts, data: Any) -> GivenData:
-    """Return labeled texts as the run's model takes them, with its classes: the test split of a data set by name."""
+    """Return labeled texts with the run's classes: of a data set by name, its test split."""
     recipe: Any = run.recipe
     name = str(name_of(data))
     loaded = load_labeled(name, recipe.columns)

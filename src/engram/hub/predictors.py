@@ -35,7 +35,7 @@ ARRAYS = (".npy", ".npz")
 
 
 class ImagePredictor(ClassifiesTensors):
-    """Classifies images: files, PIL images, resized to the shape that the model takes, or arrays and rows of pixels."""
+    """Classifies images: files, PIL images, which are resized, or arrays and rows of pixels."""
 
     suffixes = (*SUFFIXES, *ARRAYS)
 
@@ -218,7 +218,7 @@ KINDS: dict[str, Callable[[nn.Module, Mapping[str, Any]], Predictor]] = {
 
 
 def find_checkpoint_predictor(found: Checkpoint) -> Predictor | None:
-    """Return the predictor of a checkpoint: translator, masked language model, classifier of texts or images."""
+    """Return the predictor of a checkpoint: translator, masked language model or classifier."""
     model: Any = found.model
     if found.tokenizer is not None and getattr(model, "classifies_texts", False):
         return TextClassPredictor(model, {"classes": found.classes})

@@ -1,4 +1,4 @@
-r"""Low-rank adaptation (LoRA): frozen pretrained weights with a trained low-rank update (Hu et al. 2022).
+r"""Low-rank adaptation (LoRA): a trained low-rank update of frozen weights (Hu et al. 2022).
 
     y = x W + b + x A B / \sqrt{R}            A is random and B zero at first      (1)
     W \leftarrow W + A B / \sqrt{R}           merge after training                 (2)

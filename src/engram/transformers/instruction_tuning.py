@@ -1,4 +1,4 @@
-r"""Instruction tuning: learn answers to prompts, with the loss on the tokens of the answer only (Ouyang et al. 2022).
+r"""Instruction tuning: learn answers to prompts, with the loss on answers only (Ouyang et al. 2022).
 
     x = [u, a]                                                    prompt by the chat template, and answer    (1)
     L = -\frac{1}{|a|} \sum_{t \in a} \log p(x_t | x_{<t})        cross-entropy of the answer and its end    (2)
@@ -68,7 +68,7 @@ def are_pairs(name: str) -> bool:
 
 
 def load_pairs(name: str) -> Data:
-    """Load pairs of texts, as columns source and target, and the messages before the answer where there are more."""
+    """Load pairs of texts as columns source and target, and earlier messages where there are some."""
     loaded = datasets.load(name)
     if not {"source", "target"} <= set(loaded.train):
         raise EngramError(f"{name} has no pairs of prompts and answers: give a .tsv or .jsonl file.")
@@ -85,7 +85,7 @@ def train_tokenizer(kind: Kind, loaded: Data, vocab_size: int) -> Tokenizer:
 
 
 def with_template(tokenizer: Tokenizer, source: str) -> Tokenizer:
-    """Return a tokenizer with a chat template, the plain one if it has none, and the token that ends an answer."""
+    """Return a tokenizer with a chat template, by default the plain one, and an end token."""
     if tokenizer.eos_id is None:
         raise EngramError(f"The tokenizer of {source} has no token that ends a text, which answers need.")
     return Tokenizer(
@@ -121,7 +121,7 @@ def render_pairs(split: Split, tokenizer: Tokenizer) -> Iterator[tuple[str, str]
 
 
 def encode_split(split: Split, tokenizer: Tokenizer, context: int) -> tuple[Split, int]:
-    """Return the pairs whose answers begin within the context as tokens, cut after it; and the longest length."""
+    """Return the pairs whose answers begin within the context as tokens, and the longest length."""
     prompts, answers = zip(*render_pairs(split, tokenizer), strict=True)
     eos_id = tokenizer.eos_id
     before, after = (tokenizer.encode_batch(texts, add_special_tokens=False) for texts in (prompts, answers))
@@ -174,7 +174,7 @@ def to_tokens(rows: Sequence[list[int]]) -> Tokens:
 
 
 def make_batch(columns: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return tokens x and the tokens y that follow them, which are IGNORE_INDEX in the prompt and in the padding."""
+    """Return tokens x and the tokens y that follow them, IGNORE_INDEX in prompt and padding."""
     x_BT = pad_rows([ids[:-1] for ids in columns["ids"]], 0)
     y_BT = pad_rows([ids[1:] for ids in columns["ids"]], IGNORE_INDEX)
     in_prompt_BT = torch.arange(y_BT.shape[1]) < columns["start"][:, None] - 1
@@ -209,7 +209,7 @@ def evaluate_answers(model: Any, data: Instructions, split: str) -> dict[str, fl
     chosen = chosen[pairs["length"][chosen].argsort(stable=True)]
     total, tokens = 0.0, 0
     for index in chosen.split(EVALUATION_BATCH):
-        batch = make_batch(pairs.take(index).columns)
+        batch = make_batch(pairs.select(index).columns)
         answered = count_answered(batch)
         total, tokens = total + float(answer_loss(model, **lower(batch))) * answered, tokens + answered
     loss = total / tokens

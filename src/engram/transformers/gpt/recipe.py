@@ -1,4 +1,4 @@
-"""Recipe of GPT: language modeling on text, instruction tuning on pairs of prompts and answers, text generation."""
+"""Recipe of GPT: language modeling, instruction tuning on prompts and answers, text generation."""
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +28,6 @@ from engram.generation.speculative import prompt_lookup_decode, speculative_deco
 from engram.nn.attention import CacheBits
 from engram.plots import ablation, attention, attention_arcs, embedding, logit_lens, position, rollout
 from engram.plots.figure import Figure
-from engram.training.distributed import rows
 from engram.training.learner import GradientLearner
 from engram.training.optimizer import OptimizerConfig
 from engram.training.run_folder import RunFolder
@@ -178,9 +177,9 @@ class GPTRecipe(TextRecipe[GPT]):
         given = not isinstance(data, Instructions) or self.pair_context(0) == self.model.context
         if given and model.config.context < self.model.context:
             raise EngramError(f"context is {self.model.context}, and {self.from_} sees {model.config.context} tokens.")
-        terms = count_answered if isinstance(data, Instructions) else rows
+        terms = {"terms": count_answered} if isinstance(data, Instructions) else {}
         learner = GradientLearner if self.bits == 32 else CPULearner
-        return learner(model, self.loss, self.optimization, self.steps, terms)
+        return learner(model, self.loss, self.optimization, self.steps, **terms)
 
     def loss(self, model: GPT, batch: Batch) -> tuple[Tensor, Metrics]:
         if are_pairs(self.data):

@@ -1,4 +1,4 @@
-r"""Text classifier: BERT, one vector of the whole text, and a linear layer (Devlin et al. 2019, section 4).
+r"""Text classifier: BERT, one vector of the text, and a linear layer (Devlin et al. 2019, section 4).
 
     h_t = \text{BERT}(x)_t                                  vectors of the tokens, after the last layer            (1)
     c = f(h_0 W_p + b_p)                                    pooler: [CLS] through tanh, in DistilBERT ReLU         (2)
@@ -75,7 +75,7 @@ class TextClassifier(BERT):
 
 
 def from_bert(bert: BERT, classes: int, pooled: bool) -> TextClassifier:
-    """Return a classifier with the encoder of a pretrained BERT, its pooler if it has one, and a new linear layer."""
+    """Return a classifier with the encoder and pooler of a pretrained BERT, and a new linear layer."""
     settings = {name: value for name, value in vars(bert.config).items() if name not in ("masked", "pooled", "classes")}
     model = TextClassifier(TextClassifier.Config(**settings, classes=classes, pooled=pooled))
     own = model.state_dict()

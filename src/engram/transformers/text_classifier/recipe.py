@@ -1,4 +1,4 @@
-"""Recipe of the text classifier: fine-tunes a pretrained BERT on labeled texts, or trains one from scratch."""
+"""Recipe of the text classifier: fine-tunes a BERT on labeled texts, or trains one from scratch."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -237,7 +237,7 @@ class TextClassifierRecipe(Pretrained[TextClassifier, LabeledTexts]):
             rows = self.describe(model, data, texts, ids)
         else:
             index = choose_items(request.count, len(data["test"]), request.generator)
-            chosen = data["test"].take(index)
+            chosen = data["test"].select(index)
             ids = chosen["ids"]
             found = zip(self.describe(model, data, chosen["text"], ids), chosen["label"].tolist(), strict=True)
             rows = [{**row, "true": data.classes[k]} for row, k in found]

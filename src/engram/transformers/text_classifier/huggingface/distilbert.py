@@ -1,4 +1,4 @@
-"""DistilBERT checkpoints of sequence classification: DistilBertForSequenceClassification, whose pooler has a ReLU."""
+"""DistilBERT checkpoints of sequence classification, whose pooler has a ReLU."""
 
 from dataclasses import replace
 
