@@ -81,3 +81,20 @@ def test_a_model_beyond_the_memory_is_not_built(monkeypatch):
     too_large = pytest.raises(EngramError, match="its weights take more than the 0.0 GB")
     with too_large, model_size.limit_to_memory(copies=1):
         nn.Linear(70, 70)
+
+
+def test_without_random_weights_a_model_is_built_and_no_number_is_drawn():
+    before = torch.get_rng_state()
+    with model_size.SkipRandomWeights():
+        made = nn.Sequential(nn.Embedding(9, 8), nn.Linear(8, 7), nn.Conv2d(1, 2, 3), nn.LayerNorm(7), nn.GRU(3, 4))
+        for initialize in (nn.init.trunc_normal_, nn.init.xavier_uniform_, nn.init.normal_, nn.init.uniform_):
+            assert initialize(made[1].weight) is made[1].weight
+        assert made[1].weight.normal_() is made[1].weight
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(made[3].weight, torch.ones(7))
+
+
+def test_trimming_the_heap_changes_nothing():
+    kept = torch.arange(10)
+    memory.trim_heap()
+    assert kept.tolist() == list(range(10))

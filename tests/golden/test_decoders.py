@@ -1,7 +1,6 @@
 """Causal language models against transformers: what it saves gives the same outputs here, and what we write there."""
 
 import json
-import logging
 
 import pytest
 import torch
@@ -95,19 +94,6 @@ FAMILIES = {
 }  # fmt: skip
 CASES = [(name, settings) for name, cases in FAMILIES.items() for settings in cases]
 pytestmark = [pytest.mark.usefixtures("no_gradients", "quiet")]
-
-
-@pytest.fixture
-def no_gradients():
-    with torch.no_grad():
-        yield
-
-
-@pytest.fixture
-def quiet():
-    torch.manual_seed(0)
-    transformers.utils.logging.set_verbosity(logging.CRITICAL)
-    transformers.utils.logging.disable_progress_bar()
 
 
 def of_theirs(name, settings):

@@ -1,7 +1,6 @@
 """RoBERTa and ModernBERT against transformers: what it saves gives the same outputs here, and ours there."""
 
 import json
-import logging
 from dataclasses import replace
 
 import pytest
@@ -49,19 +48,6 @@ SHAPES = {
 }  # fmt: skip
 CASES = [(name, settings) for name, cases in SHAPES.items() for settings in cases]
 pytestmark = [pytest.mark.usefixtures("no_gradients", "quiet")]
-
-
-@pytest.fixture
-def no_gradients():
-    with torch.no_grad():
-        yield
-
-
-@pytest.fixture
-def quiet():
-    torch.manual_seed(0)
-    transformers.utils.logging.set_verbosity(logging.CRITICAL)
-    transformers.utils.logging.disable_progress_bar()
 
 
 def of_theirs(name, settings, task="ForMaskedLM"):

@@ -65,12 +65,6 @@ def agree(ours, theirs):
 pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
-@pytest.fixture
-def no_gradients():
-    with torch.no_grad():
-        yield
-
-
 # ---------------------------------------------------------------------- GPT
 
 

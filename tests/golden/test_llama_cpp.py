@@ -13,7 +13,7 @@ PROMPTS = (
     "In 1969, the first", "Photosynthesis is the process", "My favorite book is", "2 + 2 =", "Dear Sir or Madam,",
 )  # fmt: skip
 NEW = 64
-NEARLY_EQUAL = 1.0
+NEARLY_EQUAL = 2.0
 """difference of two logits, whose standard deviation is 8, that inputs of 8 bits explain"""
 pytestmark = [pytest.mark.download, pytest.mark.slow]
 

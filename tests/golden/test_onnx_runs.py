@@ -81,9 +81,9 @@ def test_the_file_of_a_table_says_how_its_rows_are_encoded(engram, tmp_path):
     assert about["target"] == "price"
     first, second = about["features"]
     assert (first["name"], first["kind"], first["indicator"]) == ("a", "number", True)
-    assert abs(first["fill"]) < 1
+    assert abs(first["fill_value"]) < 1
     assert second["levels"] == ["red", "blue"]
-    point = torch.tensor([[first["fill"], 1, 0, 1], [0.5, 0, 1, 0]])
+    point = torch.tensor([[first["fill_value"], 1, 0, 1], [0.5, 0, 1, 0]])
     expected = library.load(tmp_path / "run").predict(pd.DataFrame({"a": [None, 0.5], "color": ["blue", "red"]}))
     np.testing.assert_allclose(run(point=point)["prediction"], expected, rtol=1e-4)
 

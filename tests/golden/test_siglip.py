@@ -1,7 +1,6 @@
 """SigLIP against transformers: what it saves gives the same outputs here, and what we write the same there."""
 
 import json
-import logging
 
 import pytest
 import torch
@@ -28,19 +27,6 @@ SHAPES = [
      {"patch_size": 3, "image_size": 13, "intermediate_size": 7, "num_attention_heads": 1, "num_hidden_layers": 1}),
 ]  # fmt: skip
 pytestmark = [pytest.mark.usefixtures("no_gradients", "quiet")]
-
-
-@pytest.fixture
-def no_gradients():
-    with torch.no_grad():
-        yield
-
-
-@pytest.fixture
-def quiet():
-    torch.manual_seed(0)
-    transformers.utils.logging.set_verbosity(logging.CRITICAL)
-    transformers.utils.logging.disable_progress_bar()
 
 
 def of_theirs(text, vision):

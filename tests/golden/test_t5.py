@@ -1,7 +1,6 @@
 """T5 checkpoints against transformers: what it saves gives the same outputs here, and what we write the same there."""
 
 import json
-import logging
 
 import pytest
 import safetensors.torch
@@ -35,19 +34,6 @@ SMALL_HERE = {
     "bias": (), "attention_scale": 1.0, "scale_embedding": False, "head_bias": False,
 }  # fmt: skip
 pytestmark = [pytest.mark.usefixtures("no_gradients", "quiet")]
-
-
-@pytest.fixture
-def no_gradients():
-    with torch.no_grad():
-        yield
-
-
-@pytest.fixture
-def quiet():
-    torch.manual_seed(0)
-    transformers.utils.logging.set_verbosity(logging.CRITICAL)
-    transformers.utils.logging.disable_progress_bar()
 
 
 def of_theirs(untied, kind="T5", **settings):

@@ -96,7 +96,7 @@ def small_gpt(data, **settings):
 
 def test_the_loss_is_the_cross_entropy_of_the_answers(file):
     data = tokenized(file)
-    model, batch = small_gpt(data), make_batch(data.pairs["train"].take(torch.arange(7)).columns)
+    model, batch = small_gpt(data), make_batch(data.pairs["train"].select(torch.arange(7)).columns)
     loss = answer_loss(model, batch["x"], batch["y"])
     expected = F.cross_entropy(model(batch["x"]).flatten(0, 1), batch["y"].flatten(), ignore_index=-100)
     torch.testing.assert_close(loss, expected)
@@ -114,7 +114,7 @@ def test_the_loss_is_that_of_transformers(file, tmp_path):
     save_checkpoint(model, tmp_path / "hf", data.tokenizer)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf").eval()
     for i in range(3):
-        row = data.pairs["train"].take(torch.tensor([i])).columns
+        row = data.pairs["train"].select(torch.tensor([i])).columns
         ids = torch.tensor(row["ids"])
         labels = torch.where(torch.arange(ids.shape[1]) < row["start"][:, None], -100, ids)
         batch = make_batch(row)
@@ -130,7 +130,7 @@ def test_an_evaluation_is_the_mean_over_all_tokens_of_answers(file):
     data = tokenized(file)
     model, total, count = small_gpt(data), 0.0, 0
     for i in range(len(data.pairs["test"])):
-        batch = make_batch(data.pairs["test"].take(torch.tensor([i])).columns)
+        batch = make_batch(data.pairs["test"].select(torch.tensor([i])).columns)
         predicted = int((batch["y"] != IGNORE_INDEX).sum())
         total, count = total + predicted * float(answer_loss(model, batch["x"], batch["y"])), count + predicted
     found = evaluate_answers(model, data, "test")

@@ -1,6 +1,7 @@
 """Memory of this machine: how much is available, and one sentence instead of an allocator's error."""
 
 import contextlib
+import ctypes
 import os
 import re
 from pathlib import Path
@@ -78,3 +79,9 @@ def allocation_error(error: BaseException) -> EngramError:
     available = available_memory()
     has = "" if available is None else f", and {gigabytes(available)} are available"
     return EngramError(f"The memory is not enough: {size} was asked for at once{has}; {ADVICE}.")
+
+
+def trim_heap() -> None:
+    """Return free memory of the heap to the system, where the C library can."""
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor
+from torch.nn import init
 from torch.nn.modules import module
 from torch.overrides import TorchFunctionMode
 
@@ -85,12 +86,17 @@ def limit_construction(bytes_: int, parts: float, refuse: Callable[[], None]) ->
             handle.remove()
 
 
+RANDOM = (Tensor.normal_, Tensor.uniform_, init.normal_, init.uniform_, init.trunc_normal_, init.kaiming_uniform_,
+          init.xavier_uniform_)  # fmt: skip
+"""random initializations; within those of `nn.init`, torch asks nobody about the methods that they call"""
+
+
 class SkipRandomWeights(TorchFunctionMode):
     """Leaves out the random initialization of models built within, whose weights are loaded afterwards."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in (Tensor.normal_, Tensor.uniform_):
-            return args[0]
+        if func in RANDOM:
+            return args[0] if args else kwargs["tensor"]
         return func(*args, **(kwargs or {}))
 
 

@@ -22,6 +22,7 @@ from torch import nn
 from engram.core.errors import EngramError, with_article
 from engram.core.files import read_json, writing
 from engram.core.files import write as write_file
+from engram.core.memory import trim_heap
 from engram.core.model_size import SkipRandomWeights, bytes_of, limit_model_size
 from engram.data.preprocess import Preprocess, read_normalization
 from engram.data.tokenizer import Tokenizer
@@ -91,6 +92,8 @@ def load_checkpoint(source: str | Path, *, quantized: bool = False) -> Checkpoin
         family.load_weights(model, family.unpack(weights, config), path)
         classes = _read_classes(settings, getattr(config, "classes", 0))
     tokenizer = read_tokenizer(gguf) if gguf else _load_tokenizer(path, family)
+    del weights, gguf
+    trim_heap()
     return Checkpoint(model.eval(), tokenizer, preprocess, classes, path)
 
 

@@ -16,7 +16,8 @@ The metadata of a file, all strings:
     classes                          JSON list of class names, of a model with classes
     table                            JSON object, of a model of a table: encoded columns in the order of the input,
                                      the target, and the features: their categories (levels), what a missing
-                                     value is imputed with (fill), and whether a column indicates that it was missing
+                                     value is imputed with (fill_value), and whether a column indicates that it
+                                     was missing
 """
 
 import contextlib
