@@ -221,8 +221,8 @@ def test_pixels_that_are_no_numbers_are_refused(value, finished, refused, tmp_pa
     x = np.zeros((3, 8, 8), np.float32)
     x[1, 2, 3] = value
     np.save(tmp_path / "x.npy", x)
-    assert f"has {value} in row 1" in refused("predict", finished("cnn"), tmp_path / "x.npy")
-    with pytest.raises(EngramError, match="in row 1"):
+    assert f"has {value} in row 2" in refused("predict", finished("cnn"), tmp_path / "x.npy")
+    with pytest.raises(EngramError, match="in row 2"):
         library.load(finished("cnn")).predict(x)
 
 

@@ -7,7 +7,6 @@ from PIL import Image
 from engram.core.errors import EngramError
 from engram.core.recipe import choose_items
 from engram.core.registry import registry
-from engram.generative import feature_extractor
 from engram.training import start_checks
 from engram.training.learner import GradientLearner
 from engram.training.run import Run
@@ -89,12 +88,3 @@ def test_random_items_come_once_as_long_as_there_are_enough():
     drawn = choose_items(25, 10, random).tolist()
     assert sorted(drawn[:10]) == sorted(drawn[10:20]) == list(range(10))
     assert len(set(drawn[20:])) == 5
-
-
-def test_sizes_are_checked_before_the_classifier_of_samples_is_trained(engram, tmp_path, monkeypatch):
-    monkeypatch.setattr(feature_extractor, "train_classifier", lambda *_: pytest.fail("it was trained"))
-    monkeypatch.setattr(feature_extractor, "load_weights", lambda *_: False)
-    for flag, words in (("--latent-dim", "memory"), ("--batch", "lower --batch")):
-        answer = engram("run", "vae", "--preset", "tiny", flag, 999_999_999, "--out", tmp_path / "run")
-        assert answer.code == 2
-        assert words in answer.err

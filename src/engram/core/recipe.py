@@ -159,9 +159,6 @@ class Recipe(Settings, ABC, Generic[M, D]):
         """Load the data of an existing run; what `files` left in its folder is read from there."""
         return self.load()
 
-    def prepare(self, data: D) -> None:
-        """Compute what takes long and is needed later on, once the settings have been checked."""
-
     def refuse_data(self) -> None:
         """Refuse --data, for a recipe that reads none."""
         if self.data != "none":

@@ -64,11 +64,9 @@ class GenerativeRecipe(Recipe[M, Data]):
         loaded = datasets.load(self.data, **self.table.options())
         if not {"image", "point"} & set(loaded.train):
             raise EngramError(f"{self.name} learns from images or points, and {self.data} has neither.")
-        return standardize_rows(loaded)
-
-    def prepare(self, data: Data) -> None:
-        """Train the classifier behind the Fréchet distance, if there is none: better now than after an hour."""
-        build_feature_extractor(data, sample_column(data))
+        loaded = standardize_rows(loaded)
+        build_feature_extractor(loaded, sample_column(loaded))  # may be trained first: better now than after an hour
+        return loaded
 
     def sample_space(self, data: Data) -> dict[str, Any]:
         """Fields of the model's `SampleSpace` that follow from the data."""

@@ -79,7 +79,7 @@ def load_predictor(source: str | Path) -> Predictor:
     else:
         found = huggingface.load_checkpoint(source)
         attach_tokenizer(found.model, found.tokenizer).eval()
-        predictor, what = find_checkpoint_predictor(found), f"holds a {type(found.model).__name__}"
+        predictor, what = find_checkpoint_predictor(found), f"holds {with_article(type(found.model).__name__)}"
     if predictor is None:
         raise EngramError(f"{source} {what}, which predicts nothing about new inputs.")
     return predictor

@@ -48,7 +48,6 @@ class Run:
         self.batches = recipe.batches(self.data)
         if fresh:
             check_batch(recipe, self.data, self.batches)
-            recipe.prepare(self.data)
         if distributed.is_sharding() and not distributed.is_sharded(self.learner.model):
             raise EngramError(f"{recipe.name} cannot be sharded over processes: leave out --shard.")
         self.device = self._to_device()

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 from annotated_types import Ge
 
 from engram.core.config import from_json
-from engram.core.errors import EngramError
+from engram.core.errors import EngramError, with_article
 from engram.core.files import read_json
 from engram.core.learner import M
 from engram.core.recipe import D, Recipe
@@ -106,7 +106,8 @@ def load_pretrained(source: str, expected: type[M], *, quantized: bool = False) 
 
     model = load(source, quantized=quantized)
     if not isinstance(model, expected):
-        raise EngramError(f"{source} holds a {type(model).__name__}, and a {expected.__name__} is needed.")
+        found, needed = with_article(type(model).__name__), with_article(expected.__name__)
+        raise EngramError(f"{source} holds {found}, and {needed} is needed.")
     return model, model.tokenizer  # type: ignore[return-value]
 
 

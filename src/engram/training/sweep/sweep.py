@@ -79,7 +79,7 @@ class Sweep:
         recipe = override(recipe, data=absolute(recipe.data))
         checked = Space(recipe, {name: spell(value) for name, value in space.items()})
         limit_trials(trials, checked)
-        recipe.prepare(recipe.load())  # what is wrong with the data shows here, and what is not yet here is made once
+        recipe.load()  # what is wrong with the data shows here, and what is not on this machine is downloaded once
         path = path or next_folder(f"{recipe.name}-sweep")
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
