@@ -86,17 +86,20 @@ def limit_construction(bytes_: int, parts: float, refuse: Callable[[], None]) ->
             handle.remove()
 
 
-RANDOM = (Tensor.normal_, Tensor.uniform_, init.normal_, init.uniform_, init.trunc_normal_, init.kaiming_uniform_,
-          init.xavier_uniform_)  # fmt: skip
-"""random initializations; within those of `nn.init`, torch asks nobody about the methods that they call"""
+INITIALIZATIONS = (init.normal_, init.uniform_, init.kaiming_uniform_, init.xavier_uniform_)
 
 
 class SkipRandomWeights(TorchFunctionMode):
-    """Leaves out the random initialization of models built within, whose weights are loaded afterwards."""
+    """Leaves out the random initialization of models built within, whose weights are loaded afterwards.
+
+    Numbers that a method would draw are 0, for `trunc_normal_` draws again until they lie between its bounds.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in RANDOM:
+        if func in INITIALIZATIONS:
             return args[0] if args else kwargs["tensor"]
+        if func in (Tensor.normal_, Tensor.uniform_):
+            return args[0].zero_()
         return func(*args, **(kwargs or {}))
 
 
