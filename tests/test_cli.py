@@ -57,8 +57,9 @@ def test_lists_and_help_need_no_torch_once_the_catalog_is_cached(argv, engram):
     assert done.stdout.splitlines()[-1] == "False", done.stderr
 
 
-def test_the_catalog_is_made_anew_when_a_source_has_changed(monkeypatch):
+def test_the_catalog_is_made_anew_when_a_source_has_changed(monkeypatch, tmp_path):
     before = catalog()
+    monkeypatch.setenv("ENGRAM_DATA", str(tmp_path))  # other tests read the catalog of the suite meanwhile
     monkeypatch.setattr("engram.cli.catalog.source_signature", lambda: "another")
     monkeypatch.setattr("engram.cli.catalog.build", lambda: {"anew": {}})
     assert catalog() == {"anew": {}} == catalog()
