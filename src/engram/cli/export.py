@@ -65,7 +65,7 @@ def write_onnx(source: str, out: Path | None) -> list[Path]:
 def default_place(source: str, name: str) -> Path:
     """Return the place of a file in that of the source, or beside it if it is a file or a name.
 
-    A folder of the name of a model would be taken for the model.
+    A folder of the name of a model would be mistaken for the model.
     """
     path = Path(source)
     if path.is_dir():

@@ -130,7 +130,7 @@ def _channels(value: float | Sequence[float], scale: float) -> tuple[float, ...]
 def _kind(about: Mapping[str, Any]) -> str:
     """Return the kind of image processor, by the start of its name.
 
-    One that is not known is taken for ViT's.
+    One that is not known is treated as ViT's.
     """
     name = about.get("image_processor_type") or about.get("feature_extractor_type") or ""
     return next((kind for kind in DEFAULTS if name.startswith(kind)), "ViT")
